@@ -1,0 +1,36 @@
+# Everything sets itself up: Python 3.11+, make and the package registries are enough.
+PY := .venv/bin/python
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+# uv where it is on the PATH, else the pinned uv from PyPI: both install exactly what uv.lock says.
+.venv/.ready: pyproject.toml uv.lock
+	@command -v uv >/dev/null 2>&1 && uv sync --quiet --frozen || { \
+	  { [ -x .venv/bin/python ] || python3 -m venv .venv; } && \
+	  .venv/bin/python -m pip install --quiet --disable-pip-version-check uv && \
+	  .venv/bin/uv sync --quiet --frozen --inexact; }
+	@touch $@
+
+setup: .venv/.ready  ## create .venv with what uv.lock pins
+
+demo: .venv/.ready  ## the main job on the embedded emulator: too little P, a verdict, the cure, a second run
+	@$(PY) -m benchmarks.demo
+
+check: .venv/.ready  ## ruff, mypy, pure tests
+	$(PY) -m ruff check . && $(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q -m "not process and not full"
+
+test: .venv/.ready  ## check, then the tests with real processes
+	$(MAKE) --no-print-directory check
+	$(PY) -m pytest -q -m "process and not full"
+
+test-full: .venv/.ready  ## the whole matrices, cuts and fuzzing
+	$(PY) -m pytest -q
+
+fix: .venv/.ready  ## format and mend what ruff can
+	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
+
+.PHONY: help setup demo check test test-full fix

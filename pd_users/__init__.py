@@ -1,0 +1,1 @@
+"""Send and measure: the only package that imports locust and gevent."""

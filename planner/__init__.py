@@ -1,0 +1,1 @@
+"""What it means: queueing, sizing, calibration and the decision. Pure."""

@@ -1,0 +1,1 @@
+"""What to send, and when: lengths, arrivals, prompts and traces. Pure."""
