@@ -1,0 +1,175 @@
+"""The dispatcher of one worker: walks its hand of the schedule and starts each arrival when due.
+
+Open loop: an arrival goes out at its moment whether or not earlier ones came back; only when all
+``slots`` are taken does it wait, and its lag grows. Requests run in greenlets of their own, never
+in those of Locust's users, which Locust kills whenever a worker joins, heals or leaves.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+from gevent.event import Event
+from gevent.pool import Group
+
+from pd_users.deal import Deal, Fence, Hand
+from pd_users.records import UNSENT, RequestRecord
+from workloads.arrivals import Arrival
+
+TICK_S = 0.5  # the longest nap: the fence wants to be looked at twice a second
+
+
+class Traffic(Protocol):
+    """What the dispatcher needs to know of the traffic of a run."""
+
+    def stripe(self, place: int, places: int, from_s: float) -> Iterator[Arrival]:
+        """The arrivals of one place of a deal, in order of their due moment."""
+
+    def follow_up(self, arrival: Arrival, done_s: float) -> Arrival | None:
+        """The next turn of the conversation that ``arrival`` belongs to."""
+
+
+@dataclass
+class Dispatcher:
+    """One worker's walk through one run.
+
+    ``now`` is seconds since the start of the run; ``perform`` sends one arrival and returns its
+    record (also when its greenlet is killed: then the record is an unfinished one).
+    """
+
+    traffic: Traffic
+    hand: Hand
+    window_s: float
+    now: Callable[[], float]
+    perform: Callable[[Arrival], RequestRecord]
+    record: Callable[[RequestRecord], None]
+    worker: int = 0
+    fence: Fence | None = None
+    on_fenced: Callable[[], None] = lambda: None
+    in_flight: Group = field(default_factory=Group)
+    stopped_at_s: float = inf
+
+    def __post_init__(self) -> None:
+        self._wake = Event()
+        self._starved = False
+        self._coming: deque[Deal] = deque()  # committed deals that have not begun
+        self._turns: list[tuple[float, int, Arrival]] = []  # follow-up turns, by due moment
+        self._begin(self.hand.deal)
+
+    # -- what others tell the dispatcher -------------------------------------------------
+
+    def propose(self, deal: Deal) -> bool:
+        """A new deal is proposed; whether it is taken note of."""
+        return self.hand.propose(deal)
+
+    def commit(self, epoch: int) -> None:
+        """The proposed deal holds: from its ``from_s`` on its stripe is walked."""
+        if deal := self.hand.commit(epoch):
+            self._coming.append(deal)
+            self._wake.set()
+
+    def abort(self, epoch: int) -> None:
+        """The proposed deal is off."""
+        self.hand.abort(epoch)
+        self._wake.set()
+
+    def stop(self, at_s: float) -> None:
+        """No more arrivals; those due by ``at_s`` and still here become ``unsent``."""
+        self.stopped_at_s = min(self.stopped_at_s, at_s)
+        self._wake.set()
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait for what is in flight, at most so long; the rest is cut off and recorded."""
+        self.in_flight.join(timeout=timeout_s)
+        self.in_flight.kill()
+
+    # -- the walk -------------------------------------------------------------------------
+
+    def walk(self) -> None:
+        """Send until the window ends or ``stop`` is called, then account for what was not sent."""
+        while self.now() < min(self.stopped_at_s, self.window_s):
+            nap_s = self._step()
+            if nap_s > 0:
+                self._wake.wait(min(nap_s, TICK_S))
+                self._wake.clear()
+        end_s = min(self.stopped_at_s, self.window_s)
+        while (arrival := self._take(end_s)) is not None:
+            self.record(self._unsent(arrival))
+
+    def _step(self) -> float:
+        """Start the next arrival if it may start now; else how long to nap before looking again."""
+        if self.fence is not None and self.fence.tick(self.now()):
+            return self._fenced()
+        due_s = self._next_due_s()
+        wait_s = min(due_s, self.window_s) - self.now()
+        if wait_s > 0:
+            return wait_s
+        if self.hand.holds(due_s) or len(self.in_flight) >= self.hand.deal.slots:
+            self._starved = True
+            return TICK_S
+        arrival = self._take(inf)
+        if arrival is not None:
+            self.in_flight.spawn(self._run, arrival)
+        return 0.0
+
+    def _fenced(self) -> float:
+        """Up goes the fence: what falls due is let go, until a new deal begins."""
+        self.on_fenced()
+        if self._coming and self.fence is not None:
+            self._begin(self._coming.popleft())
+            self.fence.lower(self.now())
+            return 0.0
+        return TICK_S
+
+    def _run(self, arrival: Arrival) -> None:
+        record = self.perform(arrival)
+        self.record(record)
+        turn = self.traffic.follow_up(arrival, self.now())
+        if turn is not None:
+            heapq.heappush(self._turns, (turn.due_s, turn.index, turn))
+            self._wake.set()
+        if self._starved:
+            self._starved = False
+            self._wake.set()
+
+    # -- the hand --------------------------------------------------------------------------
+
+    def _begin(self, deal: Deal) -> None:
+        self._stripe = self.traffic.stripe(deal.place, deal.places, deal.from_s)
+        self._head = next(self._stripe, None)
+
+    def _peek(self) -> Arrival | None:
+        """The next arrival of the stripe, after the switch to a deal that begins by then."""
+        while self._coming and (self._head is None or self._head.due_s >= self._coming[0].from_s):
+            self._begin(self._coming.popleft())
+        return self._head
+
+    def _next_due_s(self) -> float:
+        head = self._peek()
+        return min(head.due_s if head else inf, self._turns[0][0] if self._turns else inf)
+
+    def _take(self, until_s: float) -> Arrival | None:
+        """The next arrival that is due by ``until_s``, taken off the hand."""
+        head = self._peek()
+        if self._turns and (head is None or self._turns[0][0] <= head.due_s):
+            if self._turns[0][0] > until_s:
+                return None
+            return heapq.heappop(self._turns)[2]
+        if head is None or head.due_s > until_s:
+            return None
+        self._head = next(self._stripe, None)
+        return head
+
+    def _unsent(self, arrival: Arrival) -> RequestRecord:
+        return RequestRecord(
+            index=arrival.index,
+            worker=self.worker,
+            class_name=arrival.class_name,
+            due_s=arrival.due_s,
+            planned_input_tokens=arrival.input_tokens,
+            planned_output_tokens=arrival.output_tokens,
+            outcome=UNSENT,
+        )
