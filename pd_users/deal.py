@@ -81,11 +81,6 @@ class Hand:
         self.deal, self.proposed = self.proposed, None
         return self.deal
 
-    def abort(self, epoch: int) -> None:
-        """The proposal is off."""
-        if self.proposed is not None and self.proposed.epoch == epoch:
-            self.proposed = None
-
     def holds(self, due_s: float) -> bool:
         """Whether an arrival must wait for a proposal to be decided."""
         return self.proposed is not None and due_s >= self.proposed.from_s

@@ -71,11 +71,6 @@ class Dispatcher:
             self._coming.append(deal)
             self._wake.set()
 
-    def abort(self, epoch: int) -> None:
-        """The proposed deal is off."""
-        self.hand.abort(epoch)
-        self._wake.set()
-
     def stop(self, at_s: float) -> None:
         """No more arrivals; those due by ``at_s`` and still here become ``unsent``."""
         self.stopped_at_s = min(self.stopped_at_s, at_s)

@@ -1,0 +1,380 @@
+"""The master's (or the local process's) end of a run: deal, watch, drain, conclude. Once.
+
+Locust tells the end of a run in many ways (its own stop, the web button, a signal, the last worker
+lost), some of them twice; all end in ``finish``, which does its work once and lets every later
+caller wait for it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from gevent.event import AsyncResult, Event
+from locust.env import Environment
+from locust.rpc import Message
+from locust.runners import STATE_MISSING, LocalRunner, MasterRunner
+
+from pd_users import VERSION
+from pd_users.deal import CUT_LEAD_S, LOST_S, Deal, Table
+from pd_users.errors import TargetError
+from pd_users.metrics import Collector
+from pd_users.spec import RunSpec
+from pd_users.worker import machine_id
+
+START_LEAD_S = 0.3  # from the last "begun" to the start: a message has long arrived by then
+BEGIN_TIMEOUT_S = 60.0  # for the slowest worker to load its workload or trace
+SYNC_ROUNDS = 5
+LOCAL = "local"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Seat:
+    """What the conductor knows of one worker."""
+
+    client_id: str
+    version: str
+    machine: str
+    heard_s: float  # master's monotonic clock
+    offset_s: float = 0.0  # worker's monotonic clock minus ours
+    skew_s: float = 0.0  # how far off that may be
+    begun: bool = False
+    refused: str = ""
+    leaving: bool = False
+    drained: bool = False
+    health: dict[str, Any] = field(default_factory=dict)
+
+
+class Conductor:
+    """All seats, and the run that is on; one object a process."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.seats: dict[str, Seat] = {}
+        self.run: Run | None = None
+        runner = environment.runner
+        for name, listener in (
+            ("pd_hello", self._on_hello),
+            ("pd_synced", self._on_synced),
+            ("pd_begun", self._on_begun),
+            ("pd_refused", self._on_refused),
+            ("pd_dealt", self._on_dealt),
+            ("pd_fenced", self._on_fenced),
+            ("pd_leaving", self._on_leaving),
+            ("pd_records", self._on_records),
+            ("pd_drained", self._on_drained),
+        ):
+            runner.register_message(name, listener)
+        environment.events.heartbeat_sent.add_listener(self._on_heartbeat)
+        gevent.spawn(self._watch)
+
+    # -- who is there ----------------------------------------------------------------------
+
+    def is_there(self, seat: Seat) -> bool:
+        """Whether the worker is connected and was heard lately."""
+        runner = self.environment.runner
+        if isinstance(runner, LocalRunner):
+            return True
+        client = runner.clients.get(seat.client_id)
+        return client is not None and client.state != STATE_MISSING
+
+    def seated(self) -> list[Seat]:
+        """The workers that can be dealt to."""
+        return [s for s in self.seats.values() if self.is_there(s) and not s.leaving]
+
+    def send(self, name: str, data: dict[str, Any], client_id: str) -> None:
+        """A message to one worker."""
+        self.environment.runner.send_message(name, data, client_id=client_id)
+
+    def _on_hello(self, msg: Message, **_kw: Any) -> None:
+        seat = Seat(msg.node_id, msg.data["version"], msg.data["machine"], time.monotonic())
+        if msg.node_id in self.seats:
+            return
+        self.seats[msg.node_id] = seat
+        self.send("pd_welcome", {}, msg.node_id)
+        if seat.version != VERSION:
+            seat.refused = f"version {seat.version}, the master is {VERSION}"
+            log.error("Worker %s is refused: %s.", msg.node_id, seat.refused)
+        if self.run is not None and self.run.is_on:
+            gevent.spawn(self.run.take_in, seat)
+
+    def _on_heartbeat(self, client_id: str, **_kw: Any) -> None:
+        if seat := self.seats.get(client_id):
+            seat.heard_s = time.monotonic()
+
+    def _watch(self) -> None:
+        """Look after the workers four times a second: a killed one fires no event."""
+        while True:
+            gevent.sleep(0.25)
+            if self.run is not None and self.run.is_on:
+                self.run.look_after()
+
+    # -- messages of the run that is on ------------------------------------------------------
+
+    def _in_run(self, msg: Message) -> "tuple[Run, Seat] | None":
+        seat, run = self.seats.get(msg.node_id), self.run
+        if seat is None or run is None or msg.data["run_id"] != run.spec.run_id:
+            return None
+        seat.heard_s = time.monotonic()
+        return run, seat
+
+    def _on_synced(self, msg: Message, **_kw: Any) -> None:
+        now = time.monotonic()
+        seat = self.seats.get(msg.node_id)
+        if seat is not None:
+            rtt_s = now - msg.data["master_clock_s"]
+            same = seat.machine == machine_id()
+            if same or seat.skew_s == 0.0 or rtt_s / 2 < seat.skew_s:
+                seat.skew_s = 0.0 if same else rtt_s / 2
+                middle_s = msg.data["master_clock_s"] + rtt_s / 2
+                seat.offset_s = 0.0 if same else msg.data["worker_clock_s"] - middle_s
+
+    def _on_begun(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[1].begun = True
+
+    def _on_refused(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[1].refused = msg.data["why"]
+            log.error("Worker %s is refused: %s", msg.node_id, msg.data["why"])
+
+    def _on_dealt(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[0].agreed(msg.node_id, msg.data["epoch"])
+
+    def _on_fenced(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[0].deal_anew(f"worker {msg.node_id} had lost touch and is back")
+
+    def _on_leaving(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[1].leaving = True
+            found[0].deal_anew(f"worker {msg.node_id} leaves")
+
+    def _on_records(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[0].take_records(msg.data)
+
+    def _on_drained(self, msg: Message, **_kw: Any) -> None:
+        if found := self._in_run(msg):
+            found[1].drained = True
+            found[1].health = msg.data["health"]
+
+
+class Run:
+    """One run, from the first deal to the conclusion."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        spec: RunSpec,
+        conclude: Callable[["Run"], None],
+        end: Callable[[], None],
+    ) -> None:
+        self.spec = spec
+        self.collector = Collector(spec.options.seed)
+        self.partial_reason = ""
+        self.start_clock_s = float("inf")
+        self.started_at = ""
+        self.stopped_at_s = float("inf")
+        self.notes: list[str] = []
+        self.is_on = False
+        self.participants: set[str] = set()
+        self._conductor = conductor
+        self._conclude = conclude
+        self._end = end
+        self._table = Table(())
+        self._finished: AsyncResult | None = None
+        self._hurry = Event()
+
+    def now(self) -> float:
+        """Seconds since the start of the run; negative before."""
+        return time.monotonic() - self.start_clock_s
+
+    # -- beginning ---------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Deal to every worker that is there and fix the common start. Raises TargetError."""
+        conductor = self._conductor
+        seats = [s for s in conductor.seated() if s.version == VERSION]
+        deadline = time.monotonic() + 10
+        while not seats and time.monotonic() < deadline:
+            gevent.sleep(0.05)
+            seats = [s for s in conductor.seated() if s.version == VERSION]
+        if not seats:
+            raise TargetError("No worker that this master can use is connected; start some first.")
+        for seat in seats:
+            seat.begun, seat.refused, seat.drained, seat.leaving = False, "", False, False
+            self._ping(seat)
+        for client_id, deal in self._table.propose([s.client_id for s in seats], self.spec.slots, 0.0):
+            self._offer(client_id, deal)
+        self._wait(lambda: all(s.begun or s.refused for s in seats), BEGIN_TIMEOUT_S)
+        if refused := [s for s in seats if s.refused]:
+            raise TargetError(f"Worker {refused[0].client_id}: {refused[0].refused}")
+        if not all(s.begun for s in seats):
+            raise TargetError(f"A worker did not load the workload within {BEGIN_TIMEOUT_S:.0f} s.")
+        self.start_clock_s = time.monotonic() + START_LEAD_S
+        self.started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + START_LEAD_S))
+        for seat in seats:
+            self._start(seat)
+        self.is_on = True
+
+    def _ping(self, seat: Seat) -> None:
+        seat.skew_s = 0.0
+        for _ in range(SYNC_ROUNDS):
+            data = {"run_id": self.spec.run_id, "master_clock_s": time.monotonic()}
+            self._conductor.send("pd_sync", data, seat.client_id)
+            gevent.sleep(0.002)
+
+    def _offer(self, client_id: str, deal: Deal) -> None:
+        data = {"spec": self.spec.to_message(), "deal": _plain(deal), "place": deal.place}
+        self._conductor.send("pd_begin", data, client_id)
+
+    def _start(self, seat: Seat) -> None:
+        self.participants.add(seat.client_id)
+        start_clock_s = self.start_clock_s + seat.offset_s
+        data = {"run_id": self.spec.run_id, "start_clock_s": start_clock_s}
+        self._conductor.send("pd_start", data, seat.client_id)
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() >= deadline:
+                return False
+            gevent.sleep(0.01)
+        return True
+
+    # -- while it runs -----------------------------------------------------------------------
+
+    def take_in(self, seat: Seat) -> None:
+        """A worker that joined late: it gets the run, then a place from the next deal on."""
+        if seat.refused:
+            return
+        self._ping(seat)
+        # A place that no arrival has: it sends nothing until the next deal gives it a real one.
+        self._offer(seat.client_id, Deal(0, 0, 1, 1, self.spec.window_s))
+        self._wait(lambda: seat.begun or bool(seat.refused), BEGIN_TIMEOUT_S)
+        if seat.begun and self.is_on:
+            self._start(seat)
+            self.deal_anew(f"worker {seat.client_id} joined")
+
+    def look_after(self) -> None:
+        """Deal anew without a worker that has been silent for too long."""
+        if isinstance(self._conductor.environment.runner, LocalRunner):
+            return
+        now = time.monotonic()
+        seats = self._conductor.seats
+        silent = [m for m in self._table.members if now - seats[m].heard_s > LOST_S]
+        if silent and len(silent) < len(self._table.members):
+            self.deal_anew(f"worker {', '.join(silent)} was lost")
+
+    def deal_anew(self, why: str) -> None:
+        """Propose a new deal to every worker that is there; ``agreed`` commits it."""
+        now = time.monotonic()
+        members = [
+            s.client_id
+            for s in self._conductor.seated()
+            if s.begun and not s.drained and now - s.heard_s <= LOST_S
+        ]
+        if not members or not self.is_on or self._finished is not None:
+            return
+        from_s = self.now() + CUT_LEAD_S
+        self.notes.append(f"at {self.now():.1f} s {why}; dealt anew from {from_s:.1f} s")
+        log.info("Dealing anew: %s.", why)
+        for client_id, deal in self._table.propose(members, self.spec.slots, from_s):
+            data = {"run_id": self.spec.run_id, "deal": _plain(deal)}
+            self._conductor.send("pd_deal", data, client_id)
+
+    def agreed(self, client_id: str, epoch: int) -> None:
+        """A worker said yes; when all have, the deal holds."""
+        if self._table.agree(client_id, epoch):
+            for member in self._table.members:
+                data = {"run_id": self.spec.run_id, "epoch": epoch}
+                self._conductor.send("pd_commit", data, member)
+
+    def take_records(self, report: dict[str, Any]) -> None:
+        """A worker's rows; a run that can only fail is stopped here."""
+        batch = self.collector.add(report)
+        if not self.spec.options.keep_going and self._finished is None:
+            self._alarm(batch["outcome"].tolist())
+
+    def _alarm(self, outcomes: list[str]) -> None:
+        """Stop when the key expires, or when the first 20 requests all fail in the same way."""
+        counts = self.collector.outcomes
+        if "auth" in outcomes and counts["ok"]:
+            self.stop_soon("the target refused the key in the middle of the run (auth)")
+        elif self.collector.seen >= 20 and len(counts) == 1 and not counts["ok"]:
+            name = next(iter(counts))
+            if name not in ("unsent", "unfinished"):
+                self.stop_soon(f"the first {self.collector.seen} requests all failed: {name}")
+
+    def stop_soon(self, why: str) -> None:
+        """End the run from here on, as if the user had stopped it."""
+        self.partial_reason = self.partial_reason or why
+        log.error("Stopping: %s.", why)
+        gevent.spawn(self._end)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the end has begun, and is not over."""
+        return self._finished is not None and not self._finished.ready()
+
+    def hurry(self) -> None:
+        """A second signal: do not wait for what is in flight any longer."""
+        self._hurry.set()
+
+    def finish(self, timeout_s: float, partial_reason: str = "") -> None:
+        """Drain all workers, conclude, and return when that is done, whoever asked first."""
+        if self._finished is not None:
+            self._finished.get()
+            return
+        self._finished = AsyncResult()
+        try:
+            self.partial_reason = self.partial_reason or partial_reason
+            self.stopped_at_s = min(max(self.now(), 0.0), self.spec.window_s)
+            self._drain(timeout_s)
+            self.is_on = False
+            self._conclude(self)
+        finally:
+            self.is_on = False
+            self._finished.set(None)
+
+    def _drain(self, timeout_s: float) -> None:
+        seats = [s for s in self._conductor.seats.values() if s.client_id in self.participants]
+        self._order_drain(seats, timeout_s)
+        deadline = time.monotonic() + timeout_s + 5
+        hurried = False
+        while time.monotonic() < deadline:
+            if all(s.drained or self._is_gone(s) for s in seats):
+                return
+            if self._hurry.is_set() and not hurried:
+                hurried, deadline = True, time.monotonic() + 3
+                self._order_drain(seats, 0.0)
+            gevent.sleep(0.02)
+        log.error("Not every worker handed in its last records in time.")
+
+    def _order_drain(self, seats: list[Seat], timeout_s: float) -> None:
+        for seat in seats:
+            if self._conductor.is_there(seat):
+                data = {
+                    "run_id": self.spec.run_id,
+                    "stop_at_s": self.stopped_at_s,
+                    "timeout_s": timeout_s,
+                }
+                self._conductor.send("pd_drain", data, seat.client_id)
+
+    def _is_gone(self, seat: Seat) -> bool:
+        if isinstance(self._conductor.environment.runner, LocalRunner):
+            return False
+        silent_s = time.monotonic() - seat.heard_s
+        return not self._conductor.is_there(seat) or silent_s > LOST_S
+
+
+def _plain(deal: Deal) -> dict[str, Any]:
+    return {name: getattr(deal, name) for name in Deal.__slots__}

@@ -1,0 +1,201 @@
+"""From Locust's events to one run: prepare, start, stop, conclude. On the master or a local process.
+
+What Locust does at each seam, and why the code here is as it is, stands in DESIGN section 7 of the
+project's notes and in docs/decisions.md: its own ``-t`` timer is taken over, a signal first drains,
+and whichever of Locust's ways of ending comes first concludes the run.
+"""
+
+import logging
+import sys
+from typing import Any
+
+import gevent
+from locust.env import Environment
+
+from pd_users.conclude import Conclusion, conclude
+from pd_users.conductor import Conductor, Run
+from pd_users.embedded import EmbeddedEmulator
+from pd_users.errors import TargetError
+from pd_users.prepare import Prepared, prepare
+from pd_users.progress import Progress
+from planner.errors import PlanError
+from workloads.errors import ConfigError
+
+SIGTERM_DRAIN_S = 5.0
+AVOIDABLE = (ConfigError, PlanError, TargetError)  # each ends in one sentence, never a traceback
+
+log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """The runs of one process that is not a worker: one after the other, each from a clean start."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.options = environment.parsed_options
+        self.conductor = Conductor(environment)
+        self.conclusion: Conclusion | None = None
+        self._prepared: Prepared | None = None
+        self._run_time_s: float | None = self.options.run_time
+        self._users_given = self.options.num_users
+        self._drain_s: float | None = None
+        self._timer: gevent.Greenlet | None = None
+        self._progress: Progress | None = None
+        self._emulator: EmbeddedEmulator | None = None
+        # Locust's own timer would stop the run before it is drained, so it never sees the limit.
+        self.options.run_time = None
+
+    @property
+    def run(self) -> Run | None:
+        """The run that is on, or the last one."""
+        return self.conductor.run
+
+    @property
+    def headless(self) -> bool:
+        """Whether the process ends with the run."""
+        return bool(self.options.headless)
+
+    # -- before a run ------------------------------------------------------------------------
+
+    def host(self) -> tuple[str, bool]:
+        """The target's URL, and whether it is the embedded emulator (started when needed)."""
+        given = self.environment.host
+        if given and (self._emulator is None or given != self._emulator.url):
+            return given, False
+        arguments = self.options.emulator_args or ""
+        if self._emulator is not None and self._emulator.arguments != arguments:
+            self._stop_emulator()
+            self._emulator = None
+        if self._emulator is None:
+            self._emulator = EmbeddedEmulator(arguments)
+            self.environment.host = self._emulator.url
+        return self._emulator.url, True
+
+    def prepare(self, run_time_s: float | None, users: int | None) -> None:
+        """Read every option, look at the target, settle the run. Raises one-sentence errors."""
+        host, embedded = self.host()
+        self._prepared = prepare(
+            self.options, self.environment.user_classes, host, embedded, run_time_s, users
+        )
+        self.options.num_users = self._prepared.spec.slots
+        if self.options.spawn_rate is None:
+            self.options.spawn_rate = 100
+
+    def prepare_or_exit(self) -> None:
+        """For a run that starts by itself: a wrong setting ends the process with exit code 1."""
+        try:
+            self.prepare(self._run_time_s, self._users_given)
+        except AVOIDABLE as error:
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201
+            self._stop_emulator()
+            sys.exit(1)
+
+    # -- Locust's events ---------------------------------------------------------------------
+
+    def on_test_start(self, **_kw: Any) -> None:
+        """Deal and start; a run that cannot begin is stopped again with its sentence."""
+        try:
+            if self._prepared is None:
+                self.prepare(self._run_time_s, self._users_given)
+            prepared, self._prepared = self._prepared, None
+            assert prepared is not None
+            self._begin(prepared)
+        except AVOIDABLE as error:
+            log.error("error: %s", error)
+            self.environment.process_exit_code = 1
+            gevent.spawn(self.end_of_window)
+
+    def _begin(self, prepared: Prepared) -> None:
+        self.conclusion = None
+        self._drain_s = None
+
+        def end(run: Run) -> None:
+            self._end(run, prepared)
+
+        run = self.conductor.run = Run(self.conductor, prepared.spec, end, self.end_of_window)
+        run.begin()
+        prepared.watch_servers()
+        self._progress = Progress(run, self.headless, quiet=bool(self.options.json))
+        self._timer = gevent.spawn(self._sleep_through, run)
+
+    def _sleep_through(self, run: Run) -> None:
+        while (left_s := run.spec.window_s - run.now()) > 0:
+            gevent.sleep(min(left_s, 1.0))
+        self.end_of_window()
+
+    def end_of_window(self) -> None:
+        """Stop as Locust's own run-time limit does: headless quits, the web UI stays or autoquits."""
+        runner = self.environment.runner
+        if self.headless:
+            runner.quit()
+            return
+        runner.stop()
+        if self.options.autostart and self.options.autoquit != -1:
+            gevent.sleep(self.options.autoquit)
+            runner.quit()
+            self.environment.web_ui.stop()
+
+    def on_test_stopping(self, **_kw: Any) -> None:
+        """Whoever stops the run: drain and conclude before Locust kills anything."""
+        self.finish()
+
+    def finish(self, partial_reason: str = "") -> None:
+        """Drain and conclude the run that is on, once; later callers wait for the first."""
+        run = self.run
+        if run is None or not (run.is_on or run.is_finishing):
+            return
+        timeout_s = self._drain_s
+        if timeout_s is None:
+            timeout_s = run.spec.options.drain_timeout_s
+        if not partial_reason and run.now() < run.spec.window_s - 0.05:
+            partial_reason = f"stopped after {run.now():.1f} of {run.spec.window_s:g} s"
+        run.finish(timeout_s, partial_reason)
+
+    def on_quitting(self, **_kw: Any) -> None:
+        """SIGTERM comes this way with the run still on, and Locust reads the exit code right after."""
+        run = self.run
+        if run is not None and run.is_finishing:
+            run.hurry()
+        elif run is not None and run.is_on:
+            self._drain_s = min(SIGTERM_DRAIN_S, run.spec.options.drain_timeout_s)
+        self.finish()
+        self._stop_emulator()
+
+    def on_quit(self, **_kw: Any) -> None:
+        """Last words, below Locust's own tables."""
+        if self.conclusion is not None and self.headless:
+            self.conclusion.show()
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _end(self, run: Run, prepared: Prepared) -> None:
+        if self._timer is not None and self._timer is not gevent.getcurrent():
+            self._timer.kill(block=False)
+        if self._progress is not None:
+            self._progress.close()
+        self.conclusion = conclude(run, prepared)
+        autoquit = self.options.autostart and self.options.autoquit != -1
+        if self.headless or autoquit:
+            self.environment.process_exit_code = self.conclusion.exit_code
+        if not self.headless:
+            self.conclusion.show()
+            self.environment.process_exit_code = self.conclusion.exit_code if autoquit else 0
+
+    def _stop_emulator(self) -> None:
+        if self._emulator is not None:
+            self._emulator.stop()
+
+    # -- signals -----------------------------------------------------------------------------
+
+    def on_sigint(self) -> None:
+        """Ctrl-C: the first one drains, a second one does not wait for what is in flight."""
+        run = self.run
+        if run is not None and run.is_finishing:
+            run.hurry()
+            return
+        if run is None or not run.is_on:
+            raise KeyboardInterrupt  # nothing to save: Locust's own way out
+        log.info("Ctrl-C: waiting for the requests in flight; once more to cut them off.")
+        self.environment.runner.quit()
+        if self.environment.web_ui is not None:
+            self.environment.web_ui.stop()

@@ -1,0 +1,110 @@
+"""The traffic of a run: one schedule for each PDUser class, merged into one. Needs no Locust.
+
+With k classes, arrival i of class j has the number i * k + j, so numbers are unique and the same
+on every worker; the rate is shared out by ``weight``.
+"""
+
+import hashlib
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pd_users.options import DEFAULT_WORKLOAD, RunOptions
+from pd_users.wire import Columns
+from workloads.arrivals import Arrival, Schedule
+from workloads.errors import ConfigError
+from workloads.traces import load_trace
+from workloads.workload import Workload, load_workload
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one PDUser class asks for."""
+
+    workload: str | None
+    weight: float
+
+
+def load(options: RunOptions, name: str | None) -> Workload:
+    """The trace or the workload that the options (or a class) name. Raises ConfigError."""
+    if options.trace and name is None:
+        return load_trace(
+            options.trace, speed=options.trace_speed, limit=options.trace_limit
+        )
+    return load_workload(name or options.workload or DEFAULT_WORKLOAD)
+
+
+class Traffic:
+    """Arrivals of all classes, in order of their due moment."""
+
+    def __init__(
+        self, workloads: Sequence[Workload], schedules: Sequence[Schedule]
+    ) -> None:
+        self._schedules = schedules
+        self._k = len(schedules)
+        self.name = " + ".join(w.name for w in workloads)
+        joined = "|".join(w.digest for w in workloads)
+        self.digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
+
+    def stripe(self, place: int, places: int, from_s: float = 0.0) -> Iterator[Arrival]:
+        """Every ``places``-th arrival of each class, due from ``from_s`` on."""
+        parts = [self._numbered(j, s.stripe(place, places, from_s)) for j, s in enumerate(self._schedules)]
+        return parts[0] if self._k == 1 else heapq.merge(*parts, key=lambda a: (a.due_s, a.index))
+
+    def _numbered(self, j: int, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+        if self._k == 1:
+            return arrivals
+        return (replace(a, index=a.index * self._k + j) for a in arrivals)
+
+    def user_of(self, arrival: Arrival) -> int:
+        """Which PDUser class an arrival belongs to."""
+        return arrival.index % self._k
+
+    def follow_up(self, arrival: Arrival, done_s: float) -> Arrival | None:
+        """The next turn of a conversation, due after its think time; None when there is none."""
+        j = self.user_of(arrival)
+        plain = replace(arrival, index=arrival.index // self._k)
+        turn = self._schedules[j].follow_up(plain, done_s)
+        return None if turn is None else replace(turn, index=turn.index * self._k + j)
+
+    def due_until(self, until_s: float) -> Columns:
+        """The planned columns of all arrivals that fall due by ``until_s`` (first turns only)."""
+        rows: list[tuple[Any, ...]] = []
+        for a in self.stripe(0, 1):
+            if a.due_s > until_s:
+                break
+            rows.append((a.index, a.due_s, a.input_tokens, a.output_tokens, a.class_name))
+        index, due_s, inputs, outputs, names = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+        return {
+            "index": np.array(index, "<i8"),
+            "due_s": np.array(due_s, float),
+            "planned_input_tokens": np.array(inputs, "<i4"),
+            "planned_output_tokens": np.array(outputs, "<i4"),
+            "class_name": np.array(names, dtype=object),
+        }
+
+
+def build(
+    options: RunOptions, shares: Sequence[Share], rate_rps: float | None, window_s: float
+) -> Traffic:
+    """The traffic for these classes. Raises ConfigError."""
+    total = sum(s.weight for s in shares)
+    workloads = [load(options, s.workload) for s in shares]
+    schedules = []
+    for j, (share, workload) in enumerate(zip(shares, workloads, strict=True)):
+        whole_rps = rate_rps if rate_rps is not None else workload.rate_rps
+        part_rps = whole_rps * share.weight / total if whole_rps is not None else None
+        schedules.append(
+            workload.schedule(
+                seed=options.seed * 1_000_003 + j if j else options.seed,
+                window_s=window_s,
+                rate_rps=part_rps,
+            )
+        )
+    return Traffic(workloads, schedules)
+
+
+__all__ = ["ConfigError", "Share", "Traffic", "build", "load"]
