@@ -8,7 +8,9 @@ from urllib.parse import quote
 import orjson
 
 EVIDENCE_BYTES = 200
-BODY_BYTES = 4096  # so much of a body is looked at; more than is shown, so that no key is cut in two
+BODY_BYTES = (
+    4096  # so much of a body is looked at; more than is shown, so that no key is cut in two
+)
 
 _MASK = "***"
 _SECRETS = re.compile(
@@ -20,8 +22,11 @@ _SECRETS = re.compile(
     """
 )
 _NAMED = re.compile(
-    r"""(?ix) (["']? \b (?: authorization | x-api-key | api[-_ ]?key | access[-_]?token | password | secret )
-    \b ["']? \s* [:=] \s* ["']?) [^\s"',;&<>]+"""
+    r"""(?ix)
+    (["']? \b
+      (?: authorization | x-api-key | api[-_ ]?key | access[-_]?token | password | secret )
+      \b ["']? \s* [:=] \s* ["']?)
+    [^\s"',;&<>]+"""
 )
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 

@@ -1,4 +1,7 @@
-"""The names a request can fail under. Closed: whatever goes wrong is counted once, under one of these."""
+"""The names a request can fail under.
+
+The list is closed: whatever goes wrong is counted once, under one of these.
+"""
 
 FAILURES = {
     "connect": "no TCP connection within the connect timeout: refused, unreachable, name unknown",
@@ -40,3 +43,12 @@ def failure_of_status(status: int) -> str:
         return _BY_STATUS[status]
     by_class = {2: "", 3: "redirect", 4: "http-4xx", 5: "http-5xx"}
     return by_class.get(status // 100, "protocol")
+
+
+class ExchangeError(Exception):
+    """A request failed before it got an answer: the name of the failure, and what was seen."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(detail)
+        self.name = name
+        self.detail = detail

@@ -8,7 +8,7 @@ _WBITS = {"gzip": 47, "x-gzip": 47, "deflate": 47}  # 47: a gzip or a zlib heade
 
 
 class Inflate:
-    """Never raises: what cannot be decoded is said in ``broken``, and everything after is dropped."""
+    """Never raises: what cannot be decoded is said in ``broken``, and the rest is dropped."""
 
     def __init__(self, coding: str) -> None:
         self.broken: str | None = None

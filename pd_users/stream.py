@@ -1,4 +1,4 @@
-"""What a token stream of an OpenAI-compatible server means: bytes and moments in, one result out. Pure.
+"""What a token stream means: bytes and moments in, one result out. Pure.
 
 The decoder has no socket and no clock, and raises on no input: whatever comes, ``end`` gives a
 success or one named failure (failures.py). The definitions are those of DESIGN 1:
@@ -69,9 +69,9 @@ class StreamResult:
 
 
 class StreamDecoder:
-    """Feed it the body of one answer, piece by piece, each with its moment; then ask for the ``end``.
+    """Feed it the body of one answer, each piece with its moment; then ask for the ``end``.
 
-    Without ``begin`` the answer is taken for a 200 event stream. ``secrets`` never show in evidence.
+    Without ``begin`` the answer is taken for a 200 event stream. ``secrets`` are never shown.
     """
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
@@ -80,10 +80,10 @@ class StreamDecoder:
         self.progress = nan  # moment of the last bytes that held part of an event
         self.token_events = 0
         self._secrets = secrets
-        self._status = 200
+        self.status = 200
         self._readable = True  # else the body is the text of an HTTP error
         self._content_type = "text/event-stream"
-        self._location = ""
+        self.location = ""
         self._inflate: Inflate | None = None
         self._sse = SseDecoder()
         self._head = b""  # the first bytes, kept until an event comes
@@ -101,10 +101,10 @@ class StreamDecoder:
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         """The head of the answer has come; the names of ``headers`` are in lower case."""
-        self._status = status
+        self.status = status
         self._readable = 200 <= status < 300
         self._content_type = headers.get("content-type", "")
-        self._location = headers.get("location", "")
+        self.location = headers.get("location", "")
         coding = headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):
             self._inflate = Inflate(coding)
@@ -199,9 +199,11 @@ class StreamDecoder:
         """An error object in one of its shapes; pings and usage chunks are none."""
         if chunk.get("error"):
             self._fail(chunk["error"])
-        elif name == b"error" or chunk.get("object") == "error":
-            self._fail(chunk)
-        elif "message" in chunk and "code" in chunk:
+        elif (
+            name == b"error"
+            or chunk.get("object") == "error"
+            or {"message", "code"} <= chunk.keys()
+        ):
             self._fail(chunk)
         elif type(groq := chunk.get("x_groq")) is dict and groq.get("usage"):
             self._read_usage(groq["usage"], first=False)
@@ -241,14 +243,14 @@ class StreamDecoder:
         return self._result(outcome, "", nan)
 
     def _flush(self, moment: float) -> None:
-        """An event without its closing blank line counts if it is whole; half of one is no fault."""
+        """An event without its blank line counts if it is whole; half of one is no fault."""
         malformed = self._malformed
         for name, payload in self._sse.flush():
             self._event(name, payload, moment)
         self._malformed = malformed
 
     def _outcome(self, how: str) -> str:
-        if failure := failure_of_status(self._status):
+        if failure := failure_of_status(self.status):
             return failure
         if self._error is not None:
             return "engine-error"
@@ -276,7 +278,7 @@ class StreamDecoder:
             n, source = self.token_events, "estimated"
         return StreamResult(
             outcome=outcome,
-            status=self._status,
+            status=self.status,
             evidence=self._evidence(outcome, detail),
             first_token=self._first,
             second_token=self._first + gaps[0] if gaps else nan,
@@ -304,14 +306,14 @@ class StreamDecoder:
     def _evidence(self, outcome: str, detail: str) -> str:
         if outcome in (OK, UNFINISHED):
             return ""
-        label = f"HTTP {self._status}"
+        label = f"HTTP {self.status}"
         match outcome:
             case "engine-error":
                 return evidence(self._error or "", self._secrets, label)
             case "protocol":
                 return evidence(self._broken or detail, self._secrets, label)
-            case "redirect" if self._location:
-                return evidence(detail or f"to {self._location}", self._secrets, label)
+            case "redirect" if self.location:
+                return evidence(detail or f"redirect to {self.location}", self._secrets, label)
             case "not-a-stream":
                 label = f"{label} {self._content_type or 'without a content type'}"
         said = detail or self._head
