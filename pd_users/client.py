@@ -18,6 +18,7 @@ from math import isnan, nan
 import gevent
 
 from pd_users import VERSION
+from pd_users.coalesced import coalesced
 from pd_users.connection import Connection, Dialer
 from pd_users.endpoint import Endpoint
 from pd_users.errors import TargetError
@@ -29,7 +30,7 @@ from pd_users.kernel_clock import KernelClock
 from pd_users.loop_lag import LoopLag
 from pd_users.records import UNFINISHED
 from pd_users.redirect import KEEPING, MOVING, redirected
-from pd_users.stream import COMPLETE, StreamDecoder, StreamResult, coalesced
+from pd_users.stream import COMPLETE, StreamDecoder, StreamResult
 from pd_users.timeouts import Timeouts
 
 IDLE_S = 60.0  # an idle connection older than this is not used again
@@ -145,7 +146,7 @@ class Client:
         sink: Sink,
         watch: Callable[[Exchange], None] | None = None,
     ) -> tuple[Exchange, str]:
-        """Send once, on a pooled connection or a new one, and read to the end; raises ExchangeError.
+        """Send once, on a pooled connection or a new one, read to the end; or ExchangeError.
 
         ``watch`` is shown the exchange before it begins.
         """

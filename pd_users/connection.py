@@ -42,8 +42,10 @@ class Connection:
         self.receive: Callable[[], tuple[bytes, float]] = (
             self._receive_stamped if self.stamped else self._receive
         )
-        # gevent's own socket would ask its timeout first; it is 0 while we read.
+        # Below gevent's socket, whose methods would wait in the greenlet, lies the plain one.
         self._recvmsg = None if self.tls else sock._sock.recvmsg
+        self._send = sock.send if self.tls else sock._sock.send
+        sock.settimeout(0.0)
 
     def _receive(self) -> tuple[bytes, float]:
         """What has come, and the moment this read returned. b"": the other side closed."""
@@ -59,15 +61,19 @@ class Connection:
         return data, (seconds * 1_000_000_000 + nanoseconds - self._clock.offset_ns) * 1e-9
 
     def send(self, data: bytes, timeout_s: float) -> None:
-        """Write it all; the buffer nearly always takes it at once."""
-        self._sock.settimeout(timeout_s)
-        self._sock.sendall(data)
-        self._sock.settimeout(0.0)
+        """Write it all; the socket's buffer nearly always takes it at once."""
+        try:
+            written = self._send(data)
+        except WOULD_BLOCK:
+            written = 0
+        if written < len(data):
+            self._sock.settimeout(timeout_s)
+            self._sock.sendall(memoryview(data)[written:])
+            self._sock.settimeout(0.0)
 
     def is_alive(self) -> bool:
         """Whether an idle connection is still open: there must be nothing to read."""
         try:
-            self._sock.settimeout(0.0)
             self._sock.recv(1)
         except WOULD_BLOCK:
             return True

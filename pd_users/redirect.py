@@ -10,7 +10,7 @@ MOVING = (301, 302, 303)  # with these a POST would become a GET
 
 
 def redirected(endpoint: Endpoint, target: str, status: int, location: str, method: str) -> str:
-    """The request target that ``location`` means; raises ExchangeError where it is not to be followed."""
+    """The request target that ``location`` means; ExchangeError where it is not followed."""
     if not location:
         raise ExchangeError("redirect", f"redirect {status} without a Location")
     try:

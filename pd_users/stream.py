@@ -13,23 +13,24 @@ success       HTTP 2xx, at least one token, a finish_reason or [DONE], and no er
 """
 
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any
 
 import orjson
 
+from pd_users.delta import cached_tokens, characters_of, count
 from pd_users.evidence import BODY_BYTES, error_message, evidence
 from pd_users.failures import failure_of_status
 from pd_users.inflate import Inflate
 from pd_users.records import OK, UNFINISHED
 from pd_users.sse import SseDecoder
+from pd_users.template import Template, learn, plain
 
 COMPLETE = "complete"  # the body ended as HTTP says it ends
 CLOSED = "closed"  # the connection ended in the middle of the body
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-MAX_TOKENS = 2**31 - 1  # what a record holds; a count beyond is as good as none
 _BROKEN_FINISH = ("error", "abort")  # finish reasons with which an engine gives up
 
 
@@ -95,6 +96,10 @@ class StreamDecoder:
         self._gaps = array("d")
         self._characters = self._first_characters = 0
         self._usage: dict[str, Any] = {}
+        self._template: Template | None = None
+        self._before = self._after = b""  # the template where it may be used now
+        self._plain_event: tuple[bytes, dict[str, Any]] | None = None
+        self._misses, self._patience = 0, 1
         self._n_first = -1
 
     # -- in ----------------------------------------------------------------------------------
@@ -111,6 +116,17 @@ class StreamDecoder:
 
     def feed(self, data: bytes, moment: float) -> None:
         """Bytes of the body, as the server sent them, and when they arrived."""
+        if (
+            self._before
+            and data.startswith(self._before)
+            and data.endswith(self._after)
+            and (text := plain(data[len(self._before) : len(data) - len(self._after)]))
+        ):  # the common event (template.py); all others go the long way
+            self._gaps.append(moment - self._last)
+            self._last = self.progress = moment
+            self.token_events += 1
+            self._characters += len(text)
+            return
         if self._inflate is None:
             self._read(data, moment)
             return
@@ -124,7 +140,10 @@ class StreamDecoder:
             self.progress = moment
             return
         sse = self._sse
-        for name, payload in sse.feed(data):
+        was_clean = sse.clean
+        self._before, self._plain_event = b"", None
+        events = sse.feed(data)
+        for name, payload in events:
             self._event(name, payload, moment)
         if sse.progressed:
             self.progress = moment
@@ -132,6 +151,17 @@ class StreamDecoder:
             self._head += data[: BODY_BYTES - len(self._head)]
         if sse.pending_bytes > MAX_EVENT_BYTES:
             self._broken = f"an event of more than {MAX_EVENT_BYTES >> 20} MiB"
+        if was_clean and sse.clean and len(events) == 1 and self._plain_event is not None:
+            self._learn(data, *self._plain_event)
+        if sse.clean and self._template and not (self.done or self._inflate or self._broken):
+            self._before, self._after = self._template
+
+    def _learn(self, data: bytes, payload: bytes, chunk: dict[str, Any]) -> None:
+        """Take a new template when the one at hand has missed a few plain events."""
+        self._misses += 1
+        if self._misses >= self._patience:
+            self._misses, self._patience = 0, min(2 * self._patience, 8)
+            self._template = learn(data, payload, chunk) or self._template
 
     # -- one event -----------------------------------------------------------------------------
 
@@ -154,6 +184,7 @@ class StreamDecoder:
         characters = self._choices(chunk.get("choices"))
         if characters:
             self._token(characters, moment)
+            self._plain_event = payload, chunk
         if usage := chunk.get("usage"):
             self._read_usage(usage, first=characters > 0 and self.token_events == 1)
 
@@ -179,7 +210,7 @@ class StreamDecoder:
             if type(choice) is not dict:
                 self._malformed += 1
                 continue
-            characters += _characters(choice)
+            characters += characters_of(choice)
             if reason := choice.get("finish_reason"):
                 self._finish(reason)
             if usage := choice.get("usage"):  # Moonshot
@@ -224,7 +255,7 @@ class StreamDecoder:
         if type(usage) is not dict:
             return
         self._usage = usage
-        if first and (n := _count(usage.get("completion_tokens"))) > 0:
+        if first and (n := count(usage.get("completion_tokens"))) > 0:
             self._n_first = n
 
     # -- out -----------------------------------------------------------------------------------
@@ -273,7 +304,7 @@ class StreamDecoder:
 
     def _result(self, outcome: str, detail: str, done: float) -> StreamResult:
         gaps = self._gaps
-        n, source = _count(self._usage.get("completion_tokens")), "usage"
+        n, source = count(self._usage.get("completion_tokens")), "usage"
         if n < 1 and self.token_events:
             n, source = self.token_events, "estimated"
         return StreamResult(
@@ -284,8 +315,8 @@ class StreamDecoder:
             second_token=self._first + gaps[0] if gaps else nan,
             last_token=self._last,
             done=done,
-            input_tokens=_count(self._usage.get("prompt_tokens")),
-            cached_tokens=_cached(self._usage),
+            input_tokens=count(self._usage.get("prompt_tokens")),
+            cached_tokens=cached_tokens(self._usage),
             output_tokens=n,
             n_first=self._tokens_of_first_event(n),
             token_source=source if n > 0 else "",
@@ -320,82 +351,3 @@ class StreamDecoder:
         if not said and self.token_events:
             said = f"after {self.token_events} token events"
         return evidence(said, self._secrets, label)
-
-
-def coalesced(result: StreamResult, late_s: float) -> StreamResult:
-    """``result`` with the first read taken apart, if it is we who put its events together.
-
-    A first read with k > 1 token events whose loop was late by more than the gap between events is
-    of our making: the stamp is the newest event's, so the first one came k - 1 gaps earlier (never
-    earlier than the loop was late). Without such a lag the server sent them together.
-    """
-    gaps = result.gaps
-    k = 1
-    while k <= len(gaps) and gaps[k - 1] == 0.0:
-        k += 1
-    if k == 1:
-        return result
-    after = len(gaps) - (k - 1)
-    if not after:  # all came in one read: nothing tells their pace, so only a late loop is suspect
-        return replace(result, clock="coalesced") if late_s > 1e-3 else result
-    gap_s = (result.last_token - result.first_token) / after
-    if late_s <= gap_s:
-        return result
-    gap_s = min(gap_s, late_s / (k - 1))
-    mended = gaps[:]
-    for i in range(k - 1):
-        mended[i] = gap_s
-    first = result.first_token - (k - 1) * gap_s
-    return replace(
-        result, first_token=first, second_token=first + gap_s, gaps=mended, clock="coalesced"
-    )
-
-
-def _count(value: Any) -> int:
-    """A token count that a server told; -1 where it is none."""
-    return value if type(value) is int and 0 <= value <= MAX_TOKENS else -1
-
-
-def _cached(usage: dict[str, Any]) -> int:
-    details = usage.get("prompt_tokens_details")
-    if type(details) is dict and "cached_tokens" in details:
-        return _count(details["cached_tokens"])
-    return _count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
-
-
-def _characters(choice: dict[str, Any]) -> int:
-    """Characters of answer in one choice; a delta that holds something counts at least 1."""
-    delta = choice.get("delta")
-    if type(delta) is not dict:
-        return _length(choice.get("text"))
-    content = delta.get("content")
-    if type(content) is str and content:
-        return len(content)
-    return (
-        _length(content)
-        or _length(delta.get("reasoning_content"))
-        or _length(delta.get("reasoning"))
-        or _calls(delta.get("tool_calls"))
-    )
-
-
-def _length(value: Any) -> int:
-    """Of a text, or of a list of parts (Mistral)."""
-    if type(value) is str:
-        return len(value)
-    if type(value) is list and value:
-        texts = (part.get("text") for part in value if type(part) is dict)
-        return max(1, sum(len(text) for text in texts if type(text) is str))
-    return 0
-
-
-def _calls(calls: Any) -> int:
-    """Of the names and arguments of tool calls."""
-    if type(calls) is not list or not calls:
-        return 0
-    characters = 0
-    for call in calls:
-        function = call.get("function") if type(call) is dict else None
-        if type(function) is dict:
-            characters += _length(function.get("name")) + _length(function.get("arguments"))
-    return max(1, characters)
