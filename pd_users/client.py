@@ -6,44 +6,32 @@
 
 A connection goes back to the pool when its answer has ended; one that the server closed meanwhile
 is replaced once, silently, as long as no byte of the answer had come. A redirect that keeps method
-and body (307, 308) is followed once, never to another host with a key.
+and body (307, 308) is followed once, and never to another server.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isnan, nan
 
 import gevent
 
-from pd_users import VERSION
 from pd_users.coalesced import coalesced
-from pd_users.connection import Connection, Dialer
+from pd_users.connection import Dialer
 from pd_users.endpoint import Endpoint
 from pd_users.errors import TargetError
 from pd_users.evidence import evidence
 from pd_users.exchange import Exchange, Sink
 from pd_users.failures import ExchangeError
-from pd_users.inflate import Inflate
+from pd_users.head import close_head, render_head
 from pd_users.kernel_clock import KernelClock
 from pd_users.loop_lag import LoopLag
+from pd_users.pool import Pool
 from pd_users.records import UNFINISHED
 from pd_users.redirect import KEEPING, MOVING, redirected
 from pd_users.stream import COMPLETE, StreamDecoder, StreamResult
 from pd_users.timeouts import Timeouts
-
-IDLE_S = 60.0  # an idle connection older than this is not used again
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A small answer, whole."""
-
-    status: int
-    headers: dict[str, str]  # names in lower case
-    body: bytes
+from pd_users.whole import Response, Whole
 
 
 class Client:
@@ -57,12 +45,11 @@ class Client:
         self.clock = KernelClock()
         self.coalesced = 0  # results whose first read we had held up
         self.jumped = 0  # results during which the wall clock was set
-        self.retried = 0  # requests sent again on a fresh connection
-        self.connected = 0  # connections opened
+        self.retried = 0  # requests sent again because a pooled connection was closed
         self._lag = lag or LoopLag.shared()
         self._dialer = Dialer(endpoint, self.clock)
-        self._idle: deque[Connection] = deque()
-        self._busy: set[Connection] = set()
+        self._pool = Pool(self._dialer, self.timeouts.connect_s)
+        self._running: set[Exchange] = set()
         self._heads: dict[tuple[str, str], bytes] = {}
         self._tick = gevent.get_hub().loop.timer(1.0, 1.0, ref=False)
         self._tick.start(self.clock.refresh)
@@ -89,28 +76,25 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """A small request; TargetError when there is no whole answer (a 4xx is an answer)."""
-        what = f"{method} {self.endpoint.origin}{path}"
-        target, sink = self.endpoint.target(path), _Whole()
+        target, sink = self.endpoint.target(path), Whole()
+        what = f"{method} {self.endpoint.origin}{target}"
+        headers = headers or {}
         try:
-            exchange, how = self.exchange(method, target, body, headers or {}, sink)
+            exchange, how = self.exchange(method, target, body, headers, sink)
             if sink.status in KEEPING + MOVING:
-                target = redirected(self.endpoint, target, sink.status, sink.location, method)
-                sink = _Whole()
-                exchange, how = self.exchange(method, target, body, headers or {}, sink)
-        except ExchangeError as failed:
-            raise TargetError(f"{what}: {self.shown(failed.detail)}.") from None
+                location = sink.headers.get("location", "")
+                target = redirected(self.endpoint, target, sink.status, location, method)
+                sink = Whole()
+                exchange, how = self.exchange(method, target, body, headers, sink)
+        except ExchangeError as error:
+            raise TargetError(f"{what}: {self.shown(error.detail)}.") from None
         if how != COMPLETE or sink.broken:
             raise TargetError(f"{what}: {self.shown(sink.broken or exchange.detail or how)}.")
-        return Response(sink.status, sink.headers, bytes(sink.body))
+        return sink.response()
 
     def warm(self, count: int) -> int:
         """Open connections ahead, up to ``count`` idle ones; how many there are then."""
-        try:
-            while len(self._idle) < count:
-                self._idle.append(self._dial())
-        except ExchangeError:
-            pass  # the first request will say why
-        return len(self._idle)
+        return self._pool.warm(count)
 
     def facts(self) -> dict[str, int]:
         """Counts of how this client fared, for the report."""
@@ -118,17 +102,16 @@ class Client:
             "coalesced": self.coalesced,
             "jumped": self.jumped,
             "retried": self.retried,
-            "connections": self.connected,
+            "connections": self._pool.connected,
         }
 
     def close(self) -> None:
-        """Close every connection, also those in use."""
+        """Close every connection; what is in flight ends as ``reset``."""
         self._tick.stop()
         self._tick.close()
-        for connection in (*self._idle, *self._busy):
-            connection.close()
-        self._idle.clear()
-        self._busy.clear()
+        for exchange in tuple(self._running):
+            exchange.abort("the client was closed")
+        self._pool.close()
         self.clock.close()
 
     def shown(self, text: str) -> str:
@@ -150,53 +133,30 @@ class Client:
 
         ``watch`` is shown the exchange before it begins.
         """
-        data = self._head(method, target, headers, body) + (body or b"")
+        request = close_head(self._head(method, target), headers, body) + (body or b"")
+        pooled = self._pool.take()
+        connection = pooled or self._pool.dial()
         while True:
-            connection = self._take() or self._dial()
             exchange = Exchange(connection, sink, self.timeouts, self._lag)
-            self._busy.add(connection)
             if watch is not None:
                 watch(exchange)
+            self._running.add(exchange)
             try:
-                how = exchange.run(data)
+                how = exchange.run(request)
             finally:
-                self._busy.discard(connection)
-                self._give_back(connection, reusable=exchange.reusable)
-            if how == "reset" and not exchange.answered and connection.used:
-                self.retried += 1
-                continue
-            return exchange, how
+                self._running.discard(exchange)
+                self._pool.give_back(connection, reusable=exchange.reusable)
+            if how != "reset" or exchange.answered or pooled is None:
+                return exchange, how
+            self.retried += 1
+            pooled, connection = None, self._pool.dial()
 
-    def _head(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
-    ) -> bytes:
+    def _head(self, method: str, target: str) -> bytes:
         key = (method, target)
-        if (head := self._heads.get(key)) is None:
-            head = self._heads[key] = self._render_head(method, target)
-        extra = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        if "\r" in extra.replace("\r\n", "") or extra.count("\n") != len(headers):
-            raise ValueError("a header holds a line end")
-        if body is not None or method == "POST":
-            extra += f"Content-Length: {len(body or b'')}\r\n"
-        return head + extra.encode("latin-1") + b"\r\n"
-
-    def _render_head(self, method: str, target: str) -> bytes:
-        endpoint = self.endpoint
-        fields = {
-            "Host": endpoint.authority,
-            "User-Agent": f"pd-load-test/{VERSION}",
-            "Accept": "text/event-stream" if method == "POST" else "*/*",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json" if method == "POST" else "",
-            "Authorization": f"Bearer {endpoint.key}" if endpoint.key else "",
-        }
-        given = {name.lower() for name in endpoint.headers}
-        fields = {n: v for n, v in fields.items() if v and n.lower() not in given}
-        lines = "".join(f"{n}: {v}\r\n" for n, v in (fields | dict(endpoint.headers)).items())
-        plainly_by_proxy = endpoint.proxy and endpoint.scheme == "http"
-        target = endpoint.origin + target if plainly_by_proxy else target
-        head = f"{method} {target} HTTP/1.1\r\n{lines}{self._dialer.proxy_header}"
-        return head.encode("latin-1")
+        if key not in self._heads:
+            header = self._dialer.proxy_header
+            self._heads[key] = render_head(self.endpoint, method, target, header)
+        return self._heads[key]
 
     def judged(self, result: StreamResult, late_s: float, jumps: int) -> StreamResult:
         """``result`` with what this client itself may have done to its moments."""
@@ -209,32 +169,6 @@ class Client:
         self.jumped += result.clock == "jumped"
         return result
 
-    # -- the pool --------------------------------------------------------------------------------
-
-    def _take(self) -> Connection | None:
-        """An idle connection that is still open, the latest used first."""
-        oldest = time.monotonic() - IDLE_S
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.idle_since > oldest and connection.is_alive():
-                return connection
-            connection.close()
-        return None
-
-    def _dial(self) -> Connection:
-        connection = self._dialer.dial(self.timeouts.connect_s)
-        connection.idle_since = time.monotonic()
-        self.connected += 1
-        return connection
-
-    def _give_back(self, connection: Connection, *, reusable: bool) -> None:
-        if not reusable:
-            connection.close()
-            return
-        connection.used += 1
-        connection.idle_since = time.monotonic()
-        self._idle.append(connection)
-
 
 class Reading:
     """One streaming request. ``run`` it in one greenlet; any other may ask for the ``partial``."""
@@ -244,7 +178,7 @@ class Reading:
         self._target = client.endpoint.target(path)
         self._body = body
         self._headers = headers
-        self._decoder = StreamDecoder(client.endpoint.secrets)
+        self._decoder = StreamDecoder(client.endpoint.secrets, status=0)
         self._exchange: Exchange | None = None
         self._sent = nan  # when it was sent to where it was redirected from
 
@@ -257,17 +191,18 @@ class Reading:
         began = time.monotonic()
         try:
             return self._run()
-        except ExchangeError as failed:
+        except ExchangeError as error:
             return StreamResult(
-                outcome=failed.name,
-                evidence=self._client.shown(failed.detail),
+                outcome=error.name,
+                status=self._decoder.status,
+                evidence=self._client.shown(error.detail),
                 sent=began if isnan(self.sent) else self.sent,
                 done=time.monotonic(),
             )
 
     def partial(self, outcome: str = UNFINISHED) -> StreamResult:
         """What is known of a request that has not ended."""
-        return replace(self._decoder.partial(outcome), sent=self.sent)
+        return self._stamped(self._decoder.partial(outcome))
 
     @property
     def sent(self) -> float:
@@ -285,11 +220,10 @@ class Reading:
             self._target = redirected(
                 client.endpoint, self._target, self._decoder.status, self._decoder.location, "POST"
             )
-            self._decoder = StreamDecoder(client.endpoint.secrets)
+            self._decoder = StreamDecoder(client.endpoint.secrets, status=0)
             exchange, how = self._once()
         result = self._decoder.end(exchange.ended, how, exchange.detail)
-        result = replace(result, sent=self.sent, clock="kernel" if exchange.stamped else "user")
-        return client.judged(result, exchange.late_s, jumps)
+        return client.judged(self._stamped(result), exchange.late_s, jumps)
 
     def _once(self) -> tuple[Exchange, str]:
         def watch(exchange: Exchange) -> None:
@@ -299,37 +233,6 @@ class Reading:
             "POST", self._target, self._body, self._headers, self._decoder, watch
         )
 
-
-class _Whole:
-    """A sink that keeps the body of a small answer."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.progress = nan
-        self.token_events = 0
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.body = bytearray()
-        self.broken = ""
-        self._inflate: Inflate | None = None
-
-    @property
-    def location(self) -> str:
-        """Of a redirect."""
-        return self.headers.get("location", "")
-
-    def begin(self, status: int, headers: dict[str, str]) -> None:
-        self.status, self.headers = status, headers
-        coding = headers.get("content-encoding", "").strip().lower()
-        if coding not in ("", "identity"):
-            self._inflate = Inflate(coding)
-
-    def feed(self, data: bytes, moment: float) -> None:
-        for piece in self._inflate.feed(data) if self._inflate else (data,):
-            if len(self.body) < MAX_RESPONSE_BYTES:
-                self.body += piece
-            else:
-                self.broken = f"an answer of more than {MAX_RESPONSE_BYTES >> 20} MiB"
-        if self._inflate and self._inflate.broken:
-            self.broken = self._inflate.broken
-        self.progress = moment
+    def _stamped(self, result: StreamResult) -> StreamResult:
+        stamped = self._exchange is not None and self._exchange.stamped
+        return replace(result, sent=self.sent, clock="kernel" if stamped else "user")

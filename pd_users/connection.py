@@ -33,19 +33,23 @@ class Connection:
 
     def __init__(self, sock: Any, clock: KernelClock) -> None:
         self.tls = isinstance(sock, ssl.SSLSocket)
-        self.used = 0  # how many answers it brought
         self.idle_since = 0.0
         self._sock = sock
         self._clock = clock
         self.io = gevent.get_hub().loop.io(sock.fileno(), 1)
-        self.stamped = not self.tls and AVAILABLE and _stamps(sock)
+        self._stamping = not self.tls and AVAILABLE and _stamps(sock)
+        self.stamped = self._stamping  # every read since ``begin`` bore the kernel's stamp
         self.receive: Callable[[], tuple[bytes, float]] = (
-            self._receive_stamped if self.stamped else self._receive
+            self._receive_stamped if self._stamping else self._receive
         )
         # Below gevent's socket, whose methods would wait in the greenlet, lies the plain one.
         self._recvmsg = None if self.tls else sock._sock.recvmsg
         self._send = sock.send if self.tls else sock._sock.send
         sock.settimeout(0.0)
+
+    def begin(self) -> None:
+        """A request is about to be sent."""
+        self.stamped = self._stamping
 
     def _receive(self) -> tuple[bytes, float]:
         """What has come, and the moment this read returned. b"": the other side closed."""
@@ -56,6 +60,7 @@ class Connection:
         """What has come, and when the kernel received the newest of it."""
         data, stamps, _, _ = self._recvmsg(READ_BYTES, STAMP_SPACE)  # type: ignore[misc]
         if not stamps:
+            self.stamped = self.stamped and not data
             return data, time.monotonic()
         seconds, nanoseconds = unpack_stamp(stamps[0][2])
         return data, (seconds * 1_000_000_000 + nanoseconds - self._clock.offset_ns) * 1e-9

@@ -47,7 +47,6 @@ class Exchange:
         self.answered = False  # any byte came back
         self.reusable = False
         self.late_s = 0.0  # how late the loop was when the first token was read
-        self.stamped = connection.stamped  # every moment is the kernel's
         self._connection = connection
         self._sink = sink
         self._timeouts = timeouts
@@ -67,11 +66,17 @@ class Exchange:
         self._waiter = Waiter()
         self._timer = gevent.get_hub().loop.timer(0)
 
+    @property
+    def stamped(self) -> bool:
+        """Whether every moment so far is the kernel's."""
+        return self._connection.stamped
+
     # -- in the request's greenlet ---------------------------------------------------------------
 
     def run(self, request: bytes) -> str:
         """How it ended: COMPLETE, CLOSED, or the name of a failure."""
         connection = self._connection
+        connection.begin()
         self.sent = time.monotonic()
         try:
             connection.send(request, self._timeouts.first_byte_s)
@@ -86,11 +91,15 @@ class Exchange:
             self._waiter.get()
         finally:
             connection.io.stop()
-            self._timer.stop()
             self._timer.close()
         if self._bug is not None:
             raise self._bug
         return self._how
+
+    def abort(self, detail: str) -> None:
+        """End it now, from another greenlet."""
+        self._break_off("reset", detail)
+        gevent.get_hub().loop.run_callback(self._waiter.switch, None)
 
     # -- in the loop -----------------------------------------------------------------------------
 
@@ -185,7 +194,7 @@ class Exchange:
 
     def _arm(self) -> None:
         wait_s = max(self._deadline()[0] - time.monotonic(), 0.001)
-        self._timer.stop()
+        self._timer.close()
         self._timer = gevent.get_hub().loop.timer(wait_s)
         self._timer.start(self._on_timer, update=True)
 
@@ -230,7 +239,10 @@ class Exchange:
         headers = self._headers
         self._head_complete = True
         self._keep_alive = self._parser.should_keep_alive()
-        self._until_close = "transfer-encoding" not in headers and "content-length" not in headers
+        self._until_close = (
+            "content-length" not in headers
+            and "chunked" not in headers.get("transfer-encoding", "").lower()
+        )
         self._sink.begin(status, headers)
 
     def on_body(self, data: bytes) -> None:

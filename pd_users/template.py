@@ -14,8 +14,24 @@ import orjson
 
 Template = tuple[bytes, bytes]  # what comes before the text, and after
 
+_MAX_PATIENCE = 8
 _PROBE = "[another text]"
 _FIELDS = ("content", "reasoning_content", "reasoning")
+
+
+class Learner:
+    """Takes a new template when the one at hand has missed a few plain events in a row or so."""
+
+    def __init__(self) -> None:
+        self.template: Template = b"", b""  # the empty one fits nothing
+        self._misses, self._patience = 0, 1
+
+    def miss(self, data: bytes, payload: bytes, chunk: dict[str, Any]) -> None:
+        """``data``, one whole token event with ``payload``, parsed as ``chunk``, went the long way."""
+        self._misses += 1
+        if self._misses >= self._patience:
+            self._misses, self._patience = 0, min(2 * self._patience, _MAX_PATIENCE)
+            self.template = learn(data, payload, chunk) or self.template
 
 
 def learn(data: bytes, payload: bytes, chunk: dict[str, Any]) -> Template | None:
