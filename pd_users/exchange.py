@@ -26,7 +26,10 @@ class Sink(Protocol):
 
     done: bool  # the answer is complete, whatever HTTP says
     progress: float  # moment of the last bytes that count as progress
-    token_events: int
+
+    @property
+    def token_events(self) -> int:
+        """How many tokens have come, or 0 where the body is none of tokens."""
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         """The head of the answer has come."""

@@ -27,7 +27,7 @@ class Learner:
         self._misses, self._patience = 0, 1
 
     def miss(self, data: bytes, payload: bytes, chunk: dict[str, Any]) -> None:
-        """``data``, one whole token event with ``payload``, parsed as ``chunk``, went the long way."""
+        """``data``, one whole token event, went the long way: ``payload`` parsed as ``chunk``."""
         self._misses += 1
         if self._misses >= self._patience:
             self._misses, self._patience = 0, min(2 * self._patience, _MAX_PATIENCE)
