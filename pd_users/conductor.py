@@ -46,6 +46,7 @@ class Seat:
     refused: str = ""
     leaving: bool = False
     drained: bool = False
+    in_flight: int = 0
     health: dict[str, Any] = field(default_factory=dict)
 
 
@@ -157,6 +158,7 @@ class Conductor:
 
     def _on_records(self, msg: Message, **_kw: Any) -> None:
         if found := self._in_run(msg):
+            found[1].in_flight = msg.data["in_flight"]
             found[0].take_records(msg.data)
 
     def _on_drained(self, msg: Message, **_kw: Any) -> None:
@@ -298,6 +300,8 @@ class Run:
 
     def take_records(self, report: dict[str, Any]) -> None:
         """A worker's rows; a run that can only fail is stopped here."""
+        if report["rows"] is None:
+            return
         batch = self.collector.add(report)
         if not self.spec.options.keep_going and self._finished is None:
             self._alarm(batch["outcome"].tolist())
@@ -317,6 +321,11 @@ class Run:
         self.partial_reason = self.partial_reason or why
         log.error("Stopping: %s.", why)
         gevent.spawn(self._end)
+
+    def in_flight(self) -> int | None:
+        """Requests in flight over all workers, as last reported."""
+        counts = [self._conductor.seats[m].in_flight for m in self._table.members]
+        return sum(counts) if self.is_on else 0
 
     # -- the end -----------------------------------------------------------------------------
 

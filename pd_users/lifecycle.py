@@ -90,6 +90,20 @@ class Lifecycle:
             self._stop_emulator()
             sys.exit(1)
 
+    def get_ready(self) -> None:
+        """At the end of Locust's start-up: whatever can be wrong is told before any load."""
+        self._mind_the_console()
+        if self.headless or self.options.autostart:
+            self.prepare_or_exit()
+        else:
+            self.host()
+
+    def _mind_the_console(self) -> None:
+        if self.options.spawn_rate is not None:
+            log.warning("-r has no meaning in open loop: arrivals come at --rate from the start on.")
+        if self.headless and not self.options.print_stats:
+            self.options.only_summary = True  # a progress line instead of the tables every 2 s
+
     # -- Locust's events ---------------------------------------------------------------------
 
     def on_test_start(self, **_kw: Any) -> None:

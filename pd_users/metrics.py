@@ -57,10 +57,10 @@ class Recorder:
         if len(gaps_s):
             entries[(record.class_name, "ITL")].log(float(np.mean(gaps_s)) * 1000, 0)
 
-    def take(self) -> dict[str, Any] | None:
-        """What has not been reported yet, ready for the wire; None when there is nothing."""
+    def take(self) -> dict[str, Any]:
+        """What has not been reported yet, ready for the wire; ``rows`` is None without news."""
         if not self._rows:
-            return None
+            return {"rows": None, "gaps": []}
         rows, self._rows = self._rows, []
         gaps, self._gaps = self._gaps, Counter()
         return {"rows": wire.pack(rows), "gaps": list(gaps.items())}

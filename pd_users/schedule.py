@@ -16,7 +16,6 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from pd_users.deal import Deal, Fence, Hand
-from pd_users.records import UNSENT, RequestRecord
 from workloads.arrivals import Arrival
 
 TICK_S = 0.5  # the longest nap: the fence wants to be looked at twice a second
@@ -36,17 +35,16 @@ class Traffic(Protocol):
 class Dispatcher:
     """One worker's walk through one run.
 
-    ``now`` is seconds since the start of the run; ``perform`` sends one arrival and returns its
-    record (also when its greenlet is killed: then the record is an unfinished one).
+    ``now`` is seconds since the start of the run. ``perform`` sends one arrival and records it,
+    also when its greenlet is killed; ``unsent`` is told of those that never went out.
     """
 
     traffic: Traffic
     hand: Hand
     window_s: float
     now: Callable[[], float]
-    perform: Callable[[Arrival], RequestRecord]
-    record: Callable[[RequestRecord], None]
-    worker: int = 0
+    perform: Callable[[Arrival], None]
+    unsent: Callable[[Arrival], None]
     fence: Fence | None = None
     on_fenced: Callable[[], None] = lambda: None
     in_flight: Group = field(default_factory=Group)
@@ -92,7 +90,10 @@ class Dispatcher:
                 self._wake.clear()
         end_s = min(self.stopped_at_s, self.window_s)
         while (arrival := self._take(end_s)) is not None:
-            self.record(self._unsent(arrival))
+            if self._may_start(arrival.due_s):  # due in the last moment, not for want of a slot
+                self.in_flight.spawn(self._run, arrival)
+            else:
+                self.unsent(arrival)
 
     def _step(self) -> float:
         """Start the next arrival if it may start now; else how long to nap before looking again."""
@@ -102,13 +103,18 @@ class Dispatcher:
         wait_s = min(due_s, self.window_s) - self.now()
         if wait_s > 0:
             return wait_s
-        if self.hand.holds(due_s) or len(self.in_flight) >= self.hand.deal.slots:
+        if not self._may_start(due_s):
             self._starved = True
             return TICK_S
         arrival = self._take(inf)
         if arrival is not None:
             self.in_flight.spawn(self._run, arrival)
         return 0.0
+
+    def _may_start(self, due_s: float) -> bool:
+        fenced = self.fence is not None and self.fence.up
+        free = len(self.in_flight) < self.hand.deal.slots
+        return free and not fenced and not self.hand.holds(due_s)
 
     def _fenced(self) -> float:
         """Up goes the fence: what falls due is let go, until a new deal begins."""
@@ -120,8 +126,7 @@ class Dispatcher:
         return TICK_S
 
     def _run(self, arrival: Arrival) -> None:
-        record = self.perform(arrival)
-        self.record(record)
+        self.perform(arrival)
         turn = self.traffic.follow_up(arrival, self.now())
         if turn is not None:
             heapq.heappush(self._turns, (turn.due_s, turn.index, turn))
@@ -157,14 +162,3 @@ class Dispatcher:
             return None
         self._head = next(self._stripe, None)
         return head
-
-    def _unsent(self, arrival: Arrival) -> RequestRecord:
-        return RequestRecord(
-            index=arrival.index,
-            worker=self.worker,
-            class_name=arrival.class_name,
-            due_s=arrival.due_s,
-            planned_input_tokens=arrival.input_tokens,
-            planned_output_tokens=arrival.output_tokens,
-            outcome=UNSENT,
-        )

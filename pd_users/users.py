@@ -1,19 +1,17 @@
-"""``PDUser``: the place to describe traffic, and the sender that puts it on the wire.
+"""``PDUser``: the place to describe traffic.
 
 Locust's user greenlets are idle: each stands for one concurrency slot. The dispatcher (schedule.py)
 calls the methods of one instance a process, so state kept on ``self`` is shared by all requests.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from locust import User, task
+from locust.user.task import LOCUST_STATE_WAITING
+
+from typing import ClassVar
 
 from gevent.event import Event
-from locust import User, task
-from locust.env import Environment
 
-from pd_users.client import Client
-from pd_users.records import OK, RequestRecord
-from pd_users.spec import RunSpec
+from pd_users.records import RequestRecord
 from pd_users.target import ChatRequest, Target
 from workloads.arrivals import Arrival
 from workloads.prompts import PromptWriter
@@ -32,6 +30,7 @@ class PDUser(User):
     @task
     def stand_by(self) -> None:
         """A user is a concurrency slot and does nothing itself."""
+        self._state = LOCUST_STATE_WAITING  # so that a graceful stop need not wait for it
         Event().wait()
 
     def build_request(self, arrival: Arrival) -> ChatRequest:

@@ -22,10 +22,12 @@ from pd_users.health import Health
 from pd_users.metrics import Recorder
 from pd_users.schedule import Dispatcher
 from pd_users.spec import RunSpec
-from pd_users.users import Sender
+from pd_users.sender import Sender
+from workloads.arrivals import Arrival
 from workloads.errors import ConfigError
 
 REPORT_S = 1.0
+SIGTERM_DRAIN_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Worker:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._part: _Part | None = None
+        self._leaving = False
+        self._drain_ordered = Event()
         runner = environment.runner
         for name, listener in (
             ("pd_welcome", self._on_welcome),
@@ -117,14 +121,40 @@ class Worker:
 
     def _on_drain(self, msg: Message, **_kw: Any) -> None:
         if (part := self._of(msg)) is not None:
+            self._drain_ordered.set()
             gevent.spawn(part.drain, msg.data["stop_at_s"], msg.data["timeout_s"])
 
     def _of(self, msg: Message) -> "_Part | None":
         part = self._part
         return part if part is not None and part.spec.run_id == msg.data["run_id"] else None
 
-    def leave(self, timeout_s: float) -> None:
-        """This worker is told to go: finish what is in flight, hand in every record."""
+    # -- signals ---------------------------------------------------------------------------
+
+    def on_sigint(self) -> None:
+        """Ctrl-C reaches a whole process group: the first one is left to the leader's drain.
+
+        A worker that stands alone (another machine, or no leader any more) leaves on it: it hands
+        in what it has, and the leader deals its arrivals to the others.
+        """
+        if self._leaving:
+            if self._part is not None:
+                gevent.spawn(self._part.drain, self._part.now(), 0.0)
+            return
+        self._leaving = True
+        gevent.spawn(self._leave_and_quit)
+
+    def _leave_and_quit(self) -> None:
+        part = self._part
+        self._leave(part.spec.options.drain_timeout_s if part is not None else 0.0)
+        # The leader quits its workers when it ends; one that lives on goes without this one.
+        if not self._drain_ordered.wait(2.0):
+            self.environment.runner.quit()
+
+    def on_quitting(self, **_kw: Any) -> None:
+        """SIGTERM, or the leader's order to quit: nothing that was measured stays behind."""
+        self._leave(SIGTERM_DRAIN_S)
+
+    def _leave(self, timeout_s: float) -> None:
         part = self._part
         if part is not None and not part.drained:
             self._send("pd_leaving", {"run_id": part.spec.run_id})
@@ -143,13 +173,12 @@ class _Part:
         send: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self.spec = spec
-        self.drained = False
+        self._drained = Event()
         self._send = send
         self._start_clock_s = float("inf")
         self._recorder = Recorder(environment)
         self._health = Health()
         local = isinstance(environment.runner, LocalRunner)
-        sender.record = self._recorder.add
         self._sender = sender
         self._dispatcher = Dispatcher(
             traffic=sender.traffic,
@@ -157,8 +186,7 @@ class _Part:
             window_s=spec.window_s,
             now=self.now,
             perform=self._perform,
-            record=self._recorder.add,
-            worker=data["place"],
+            unsent=self._unsent,
             fence=None if local else Fence(heard=0.0, ticked=0.0),
             on_fenced=self._ask_for_cards,
         )
@@ -171,8 +199,11 @@ class _Part:
         """Seconds since the start of the run; negative before."""
         return time.monotonic() - self._start_clock_s
 
-    def _perform(self, arrival: Any) -> Any:
-        return self._sender.perform(arrival, self._start_clock_s)
+    def _perform(self, arrival: Arrival) -> None:
+        self._sender.perform(arrival, self._start_clock_s, self._recorder)
+
+    def _unsent(self, arrival: Arrival) -> None:
+        self._recorder.add(self._sender.unsent(arrival))
 
     def start(self, start_clock_s: float) -> None:
         """The moment of the start is known, on this worker's monotonic clock."""
@@ -213,27 +244,34 @@ class _Part:
             self._report()
 
     def _report(self) -> None:
-        if (report := self._recorder.take()) is not None:
-            self._send("pd_records", {"run_id": self.spec.run_id, **report})
+        in_flight = len(self._dispatcher.in_flight)
+        report = {"run_id": self.spec.run_id, "in_flight": in_flight, **self._recorder.take()}
+        self._send("pd_records", report)
 
     def drain(self, stop_at_s: float, timeout_s: float) -> None:
-        """Stop sending, wait for what is in flight, hand in the last records and the health."""
-        hurry = self._draining
-        self._draining = True
+        """Stop sending, wait for what is in flight, hand in the last records and the health.
+
+        Ordered again with a shorter time, it cuts the first wait short; returns when all is done.
+        """
         self._dispatcher.stop(stop_at_s)
-        if hurry:  # a second order with a shorter time cuts the first one short
+        if self._draining:
             self._dispatcher.drain(timeout_s)
+            self._drained.wait()
             return
+        self._draining = True
         if self._walk is not None:
             self._walk.join()
         self._dispatcher.drain(timeout_s)
         self.abandon()
         self._report()
-        self.drained = True
-        self._send(
-            "pd_drained",
-            {"run_id": self.spec.run_id, "health": self._health.summary(self._sender.client_facts())},
-        )
+        facts = self._health.summary(self._sender.client_facts())
+        self._send("pd_drained", {"run_id": self.spec.run_id, "health": facts})
+        self._drained.set()
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything was handed in."""
+        return self._drained.is_set()
 
     def abandon(self) -> None:
         """End all greenlets of this part; nothing more is sent or reported."""

@@ -1,0 +1,96 @@
+"""Puts arrivals on the wire: one request each, and the record that comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gevent
+from locust.env import Environment
+
+from pd_users.client import Client
+from pd_users.metrics import Recorder
+from pd_users.records import OK, UNSENT, RequestRecord
+from pd_users.spec import RunSpec
+from pd_users.stream import StreamResult
+from pd_users.target import Target
+from pd_users.timeouts import Timeouts
+from pd_users.traffic import Share, Traffic, build
+from pd_users.users import PDUser
+from workloads.arrivals import Arrival
+from workloads.prompts import PromptWriter
+
+
+class Sender:
+    """What one worker needs to send the traffic of one run."""
+
+    def __init__(self, environment: Environment, spec: RunSpec, worker: int) -> None:
+        self.worker = worker
+        classes: Sequence[type[PDUser]] = environment.user_classes
+        shares = [Share(c.workload, c.weight) for c in classes]
+        self.traffic: Traffic = build(spec.options, shares, spec.rate_rps, spec.window_s)
+        self.target = Target.from_spec(spec)
+        self._run_id = spec.run_id
+        self._prompts = PromptWriter(spec.salt, **spec.learned["prompts"])
+        self._client = Client(self.target.endpoint, Timeouts(**spec.learned["timeouts"]))
+        self._users = [self._user(c, environment) for c in classes]
+
+    def _user(self, user_class: type[PDUser], environment: Environment) -> PDUser:
+        user = user_class(environment)
+        user.target, user.prompts = self.target, self._prompts
+        return user
+
+    def perform(self, arrival: Arrival, start_clock_s: float, recorder: Recorder) -> RequestRecord:
+        """Send one arrival, read its stream to the end; never raises for trouble with the target.
+
+        A killed greenlet leaves a record of what was known, marked unfinished.
+        """
+        user = self._users[self.traffic.user_of(arrival)]
+        request = user.build_request(arrival)
+        headers = {"x-request-id": f"{self._run_id}-{arrival.index}", **request.headers}
+        reading = self._client.reading(request.path, request.body, headers)
+        try:
+            result = reading.run()
+        except gevent.GreenletExit:
+            result = reading.partial()
+        record = self._record(arrival, result, start_clock_s)
+        recorder.add(record, result.gaps, result.evidence)
+        user.on_record(record)
+        return record
+
+    def _record(self, arrival: Arrival, result: StreamResult, start_clock_s: float) -> RequestRecord:
+        def since_start(moment: float) -> float:
+            return moment - start_clock_s
+
+        measured = result if result.outcome == OK else replace(result, clock="")
+        return RequestRecord(
+            index=arrival.index,
+            worker=self.worker,
+            class_name=arrival.class_name,
+            due_s=arrival.due_s,
+            planned_input_tokens=arrival.input_tokens,
+            planned_output_tokens=arrival.output_tokens,
+            outcome=result.outcome,
+            sent_s=since_start(result.sent),
+            first_token_s=since_start(result.first_token),
+            second_token_s=since_start(result.second_token),
+            last_token_s=since_start(result.last_token),
+            done_s=since_start(result.done),
+            input_tokens=result.input_tokens,
+            cached_tokens=result.cached_tokens,
+            output_tokens=result.output_tokens,
+            n_first=result.n_first,
+            token_source=result.token_source,
+            clock=measured.clock,
+        )
+
+    def unsent(self, arrival: Arrival) -> RequestRecord:
+        """The record of an arrival that was due and never went out."""
+        return self._record(arrival, StreamResult(outcome=UNSENT), 0.0)
+
+    def client_facts(self) -> dict[str, Any]:
+        """Counts that the HTTP client kept of itself."""
+        return self._client.facts()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
