@@ -5,6 +5,10 @@ lost), some of them twice; all end in ``finish``, which does its work once and l
 caller wait for it.
 """
 
+from locust.env import Environment
+from locust.rpc import Message
+from locust.runners import STATE_MISSING, LocalRunner
+
 import logging
 import time
 from collections.abc import Callable
@@ -13,9 +17,6 @@ from typing import Any
 
 import gevent
 from gevent.event import AsyncResult, Event
-from locust.env import Environment
-from locust.rpc import Message
-from locust.runners import STATE_MISSING, LocalRunner, MasterRunner
 
 from pd_users import VERSION
 from pd_users.deal import CUT_LEAD_S, LOST_S, Deal, Table
@@ -212,7 +213,9 @@ class Run:
         for seat in seats:
             seat.begun, seat.refused, seat.drained, seat.leaving = False, "", False, False
             self._ping(seat)
-        for client_id, deal in self._table.propose([s.client_id for s in seats], self.spec.slots, 0.0):
+        for client_id, deal in self._table.propose(
+            [s.client_id for s in seats], self.spec.slots, 0.0
+        ):
             self._offer(client_id, deal)
         self._wait(lambda: all(s.begun or s.refused for s in seats), BEGIN_TIMEOUT_S)
         if refused := [s for s in seats if s.refused]:
@@ -220,7 +223,9 @@ class Run:
         if not all(s.begun for s in seats):
             raise TargetError(f"A worker did not load the workload within {BEGIN_TIMEOUT_S:.0f} s.")
         self.start_clock_s = time.monotonic() + START_LEAD_S
-        self.started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + START_LEAD_S))
+        self.started_at = time.strftime(
+            "%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + START_LEAD_S)
+        )
         for seat in seats:
             self._start(seat)
         self.is_on = True

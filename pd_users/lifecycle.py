@@ -5,12 +5,13 @@ project's notes and in docs/decisions.md: its own ``-t`` timer is taken over, a 
 and whichever of Locust's ways of ending comes first concludes the run.
 """
 
+from locust.env import Environment
+
 import logging
 import sys
 from typing import Any
 
 import gevent
-from locust.env import Environment
 
 from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
@@ -100,7 +101,9 @@ class Lifecycle:
 
     def _mind_the_console(self) -> None:
         if self.options.spawn_rate is not None:
-            log.warning("-r has no meaning in open loop: arrivals come at --rate from the start on.")
+            log.warning(
+                "-r has no meaning in open loop: arrivals come at --rate from the start on."
+            )
         if self.headless and not self.options.print_stats:
             self.options.only_summary = True  # a progress line instead of the tables every 2 s
 

@@ -4,12 +4,13 @@ Locust's rows (TTFT, TPOT, ITL beside the request's own) are for the eye: its pe
 rounded to two digits. The planner gets the exact records.
 """
 
+from locust.env import Environment
+
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from locust.env import Environment
 
 from pd_users import wire
 from pd_users.itl import GapSketch, count_gaps
@@ -18,7 +19,7 @@ from pd_users.records import OK, UNFINISHED, UNSENT, RequestRecord
 MAX_RECORDS = 5_000_000  # beyond, the master keeps a uniform sample and exact counts
 
 
-class RequestFailed(Exception):
+class RequestError(Exception):
     """A failure by name, as Locust's failure table shows it."""
 
 
@@ -39,7 +40,7 @@ class Recorder:
 
     def _show(self, record: RequestRecord, gaps_s: Sequence[float], evidence: str) -> None:
         """The rows a Locust user expects; written past the request event, which would count thrice."""
-        failed = None if record.outcome == OK else RequestFailed(f"{record.outcome}: {evidence}")
+        failed = None if record.outcome == OK else RequestError(f"{record.outcome}: {evidence}")
         self._environment.events.request.fire(
             request_type="POST",
             name=record.class_name,

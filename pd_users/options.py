@@ -5,6 +5,8 @@ answer a blank number with HTTP 500), so that the command line, ``LOCUST_*`` var
 files and the web form all end in the one reading below.
 """
 
+from locust.argument_parser import LocustArgumentParser
+
 import argparse
 import math
 import re
@@ -12,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
-
-from locust.argument_parser import LocustArgumentParser
 
 from workloads.errors import ConfigError
 
@@ -52,107 +52,66 @@ class RunOptions:
     emulator_args: str = ""
 
 
-OPTIONS: tuple[tuple[str, str], ...] = (
-    (
-        "workload",
-        f"traffic profile: a name (python -m workloads list) or a YAML file. Default {DEFAULT_WORKLOAD}",
-    ),
-    (
-        "trace",
-        "trace file to replay at its own moments instead of a workload (Azure CSV, Mooncake, ...)",
-    ),
-    ("trace-speed", "replay the trace this many times faster. Default 1"),
-    ("trace-limit", "replay only the first N rows of the trace"),
-    (
-        "rate",
-        "requests per second, over all workers. Default: the plan's target_qps, else the workload's",
-    ),
-    (
-        "warmup",
-        "seconds at the start of the sending window that are sent but not measured. Default: found from the data",
-    ),
-    ("seed", "seed of moments, lengths and sharing; the same for any number of workers. Default 1"),
-    ("plan", "plan JSON: SLOs, engine figures, deployment (see README)"),
-    (
-        "ttft-p99-ms",
-        "SLO of the 99th percentile of time to first token, ms. Default: plan, workload, else 500",
-    ),
-    (
-        "tpot-p99-ms",
-        "SLO of the 99th percentile of time per output token, ms. Default: plan, workload, else 50",
-    ),
-    ("model", "model id. Default: the only one that /v1/models lists"),
-    (
-        "target",
-        "channel: taotoken, openai, sglang, vllm, dynamo, or a YAML file (docs/troubleshooting.md)",
-    ),
-    (
-        "api-key-env",
-        "name of the environment variable that holds the API key (never the key itself)",
-    ),
-    ("api-key-file", "file that holds the API key, readable by its owner only"),
-    ("run-dir", "folder for run.json, records.csv.gz and report.html. Default runs"),
-    (
-        "drain-timeout",
-        "seconds to wait at the end for requests in flight (5 on SIGTERM). Default 60",
-    ),
-    ("confidence", "how sure a verdict must be: likely or confirmed. Default likely"),
-    ("wait", "seconds to wait for a server that is still loading. Default 0"),
-    (
-        "emulator-args",
-        "options of the embedded emulator (without -H), such as '--prefill 1 --decode 2'",
-    ),
-)
-LISTS: tuple[tuple[str, str], ...] = (
-    ("prefill-metrics-url", "/metrics of a prefill instance; may be given several times"),
-    ("decode-metrics-url", "/metrics of a decode instance; may be given several times"),
-)
-FLAGS: tuple[tuple[str, str], ...] = (
-    (
-        "warm",
-        "keep prompts free of the per-run salt, so that the prefix cache of an earlier run serves them",
-    ),
-    ("no-preflight", "skip the checks before the load"),
-    (
-        "keep-going",
-        "do not stop when the first 20 requests all fail the same way, or the key expires",
-    ),
-)
+# name: what its help says, in one line of the README's table
+OPTIONS = {
+    "workload": "traffic profile: a name (python -m workloads list) or a YAML file. "
+    f"Default {DEFAULT_WORKLOAD}",
+    "trace": "trace file (Azure CSV, Mooncake, ...) to replay at its own moments, "
+    "instead of a workload",
+    "trace-speed": "replay the trace this many times faster. Default 1",
+    "trace-limit": "replay only the first N rows of the trace",
+    "rate": "requests per second, over all workers. Default: the plan's target_qps, "
+    "else the workload's",
+    "warmup": "seconds at the start of the sending window that are sent but not measured. "
+    "Default: found from the data",
+    "seed": "seed of moments, lengths and sharing; the same for any number of workers. Default 1",
+    "plan": "plan JSON: SLOs, engine figures, deployment",
+    "ttft-p99-ms": "SLO of the 99th percentile of time to first token, ms. "
+    "Default: plan, workload, else 500",
+    "tpot-p99-ms": "SLO of the 99th percentile of time per output token, ms. "
+    "Default: plan, workload, else 50",
+    "model": "model id. Default: the only one that /v1/models lists",
+    "target": "channel: taotoken, openai, sglang, vllm, dynamo, or a YAML file",
+    "api-key-env": "name of the environment variable that holds the API key (never the key)",
+    "api-key-file": "file that holds the API key, readable by its owner only",
+    "run-dir": "folder for run.json, records.csv.gz and report.html. Default runs",
+    "drain-timeout": "seconds to wait at the end for requests in flight (5 on SIGTERM). Default 60",
+    "confidence": "how sure a verdict must be: likely or confirmed. Default likely",
+    "wait": "seconds to wait for a server that is still loading. Default 0",
+    "emulator-args": "options of the embedded emulator (without -H), "
+    "such as '--prefill 1 --decode 2'",
+}
+LISTS = {
+    "prefill-metrics-url": "/metrics of a prefill instance; may be given several times",
+    "decode-metrics-url": "/metrics of a decode instance; may be given several times",
+}
+FLAGS = {
+    "warm": "leave the per-run salt out of the prompts, so that the prefix cache of an earlier run "
+    "serves them",
+    "no-preflight": "skip the checks before the load",
+    "keep-going": "do not stop when the first 20 requests all fail in the same way, "
+    "or the key expires",
+}
 
 
 def declare(parser: LocustArgumentParser) -> None:
-    """Add every option to Locust's parser (on the parser itself: groups are hidden from the web form)."""
-    for name, text in OPTIONS:
-        parser.add_argument(
-            f"--{name}", default="", metavar="X", help=text, env_var=_env(name), dest=_dest(name)
-        )
-    for name, text in LISTS:
-        parser.add_argument(
-            f"--{name}",
-            action="append",
-            default=[],
-            metavar="URL",
-            help=text,
-            env_var=_env(name),
-            dest=_dest(name),
-        )
-    for name, text in FLAGS:
-        parser.add_argument(
-            f"--{name}",
-            action="store_true",
-            default=False,
-            help=text,
-            env_var=_env(name),
-            dest=_dest(name),
-        )
+    """Add every option to Locust's parser (on it itself: groups are hidden from the web form)."""
+
+    def add(name: str, text: str, **how: Any) -> None:
+        env_var = f"LOCUST_{dest(name).upper()}"
+        parser.add_argument(f"--{name}", dest=dest(name), env_var=env_var, help=text, **how)
+
+    for name, text in OPTIONS.items():
+        add(name, text, default="", metavar="X")
+    for name, text in LISTS.items():
+        add(name, text, default=[], metavar="URL", action="append")
+    for name, text in FLAGS.items():
+        add(name, text, default=False, action="store_true")
 
 
-def _dest(name: str) -> str:
+def dest(name: str) -> str:
+    """The attribute that an option is parsed into."""
     return name.replace("-", "_")
-
-
-def _env(name: str) -> str:
-    return f"LOCUST_{_dest(name).upper()}"
 
 
 def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
@@ -160,10 +119,10 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
     values = given if isinstance(given, Mapping) else vars(given)
 
     def text(name: str) -> str | None:
-        return str(values.get(_dest(name)) or "").strip() or None
+        return str(values.get(dest(name)) or "").strip() or None
 
     def urls(name: str) -> tuple[str, ...]:
-        return tuple(u.strip() for u in values.get(_dest(name)) or () if u.strip())
+        return tuple(u.strip() for u in values.get(dest(name)) or () if u.strip())
 
     return RunOptions(
         workload=text("workload"),

@@ -4,7 +4,8 @@ import sys
 
 import gevent
 from rich.console import Console
-from rich.progress import BarColumn, Progress as RichProgress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 
 from pd_users.conductor import Run
 from pd_users.live import LiveView, live_view

@@ -1,11 +1,12 @@
 """Puts arrivals on the wire: one request each, and the record that comes of it."""
 
+from locust.env import Environment
+
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import gevent
-from locust.env import Environment
 
 from pd_users.client import Client
 from pd_users.metrics import Recorder
@@ -57,7 +58,9 @@ class Sender:
         user.on_record(record)
         return record
 
-    def _record(self, arrival: Arrival, result: StreamResult, start_clock_s: float) -> RequestRecord:
+    def _record(
+        self, arrival: Arrival, result: StreamResult, start_clock_s: float
+    ) -> RequestRecord:
         def since_start(moment: float) -> float:
             return moment - start_clock_s
 

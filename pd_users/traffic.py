@@ -31,18 +31,14 @@ class Share:
 def load(options: RunOptions, name: str | None) -> Workload:
     """The trace or the workload that the options (or a class) name. Raises ConfigError."""
     if options.trace and name is None:
-        return load_trace(
-            options.trace, speed=options.trace_speed, limit=options.trace_limit
-        )
+        return load_trace(options.trace, speed=options.trace_speed, limit=options.trace_limit)
     return load_workload(name or options.workload or DEFAULT_WORKLOAD)
 
 
 class Traffic:
     """Arrivals of all classes, in order of their due moment."""
 
-    def __init__(
-        self, workloads: Sequence[Workload], schedules: Sequence[Schedule]
-    ) -> None:
+    def __init__(self, workloads: Sequence[Workload], schedules: Sequence[Schedule]) -> None:
         self._schedules = schedules
         self._k = len(schedules)
         self.name = " + ".join(w.name for w in workloads)
@@ -51,7 +47,10 @@ class Traffic:
 
     def stripe(self, place: int, places: int, from_s: float = 0.0) -> Iterator[Arrival]:
         """Every ``places``-th arrival of each class, due from ``from_s`` on."""
-        parts = [self._numbered(j, s.stripe(place, places, from_s)) for j, s in enumerate(self._schedules)]
+        parts = [
+            self._numbered(j, s.stripe(place, places, from_s))
+            for j, s in enumerate(self._schedules)
+        ]
         return parts[0] if self._k == 1 else heapq.merge(*parts, key=lambda a: (a.due_s, a.index))
 
     def _numbered(self, j: int, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
@@ -77,7 +76,9 @@ class Traffic:
             if a.due_s > until_s:
                 break
             rows.append((a.index, a.due_s, a.input_tokens, a.output_tokens, a.class_name))
-        index, due_s, inputs, outputs, names = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+        index, due_s, inputs, outputs, names = (
+            zip(*rows, strict=True) if rows else ((), (), (), (), ())
+        )
         return {
             "index": np.array(index, "<i8"),
             "due_s": np.array(due_s, float),

@@ -4,19 +4,21 @@ Everything is behind Locust's own login where one is set. The page shows text th
 target only as text (``textContent``), never as HTML, and has no route that changes anything.
 """
 
+from locust.env import Environment
+from locust.util.timespan import parse_timespan
+
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
-from locust.env import Environment
-from locust.util.timespan import parse_timespan
 from plotly.offline import get_plotlyjs
 from werkzeug.datastructures import ImmutableMultiDict
 
 from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
-from pd_users.options import FLAGS, LISTS, OPTIONS
+from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
 PAGE = Path(__file__).with_name("capacity.html")
 
@@ -24,84 +26,89 @@ PAGE = Path(__file__).with_name("capacity.html")
 def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
     """Add /capacity and its data, and let a wrong option in the form be answered by a sentence."""
     web_ui = environment.web_ui
-    options = environment.parsed_options
-    pages = Blueprint("capacity", __name__, url_prefix=options.web_base_path or None)
-
-    @pages.route("/capacity")
-    @web_ui.auth_required_if_enabled
-    def capacity() -> Response:
-        return Response(PAGE.read_text(encoding="utf-8"), mimetype="text/html")
-
-    @pages.route("/capacity/plotly.js")
-    @web_ui.auth_required_if_enabled
-    def plotly() -> Response:
-        script = Response(get_plotlyjs(), mimetype="text/javascript")
-        script.cache_control.max_age = 86_400
-        return script
-
-    @pages.route("/capacity/data")
-    @web_ui.auth_required_if_enabled
-    def data() -> Response:
-        return jsonify(_data(lifecycle))
-
-    @pages.route("/capacity/report")
-    @web_ui.auth_required_if_enabled
-    def report() -> Response:
-        conclusion = lifecycle.conclusion
-        if conclusion is None or conclusion.report_path is None:
-            return Response("There is no report yet: it is written when a run ends.", 404)
-        return Response(conclusion.report_path.read_text(encoding="utf-8"), mimetype="text/html")
-
+    pages = Blueprint(
+        "capacity", __name__, url_prefix=environment.parsed_options.web_base_path or None
+    )
+    views = {
+        "/capacity": lambda: Response(PAGE.read_text(encoding="utf-8"), mimetype="text/html"),
+        "/capacity/plotly.js": _plotly,
+        "/capacity/data": lambda: jsonify(_data(lifecycle)),
+        "/capacity/report": lambda: _report(lifecycle),
+    }
+    for path, view in views.items():
+        endpoint = path.strip("/").replace("/", "_").replace(".", "_")
+        pages.add_url_rule(path, endpoint, _behind_login(web_ui, view))
     web_ui.app.register_blueprint(pages)
     start = web_ui.app.view_functions["locust.swarm"]
+    web_ui.app.view_functions["locust.swarm"] = _behind_login(
+        web_ui, lambda: _swarm(environment, lifecycle, start)
+    )
 
-    @web_ui.auth_required_if_enabled
-    def swarm() -> Response:
-        """Locust's own start, after our options were read and the target was looked at."""
-        if (busy := lifecycle.run) is not None and (busy.is_on or busy.is_finishing):
-            return _refuse("A run is on: stop it first. In open loop the rate is fixed at the start.")
-        form = request.form.to_dict(flat=False)
-        run_time = (form.pop("run_time", [""]) or [""])[0]
-        try:
-            run_time_s = parse_timespan(run_time) if run_time else None
-        except ValueError:
-            return _refuse(f"Run time: found {run_time!r}, allowed are 20, 20s, 3m, 2h, 1h20m.")
-        _take_over(options, form)
-        users = (form.get("user_count") or [""])[0]
-        given = int(users) if users.isdigit() and int(users) != options.num_users else None
-        try:
-            lifecycle.prepare(run_time_s, given)
-        except AVOIDABLE as error:
-            return _refuse(str(error))
-        form["user_count"] = [str(options.num_users)]
-        form.setdefault("spawn_rate", [str(options.spawn_rate)])
-        # Locust must not see the run time: its timer would race with ours.
-        request.form = ImmutableMultiDict([(k, v) for k, vs in form.items() for v in vs])
-        return start()  # type: ignore[no-any-return]
 
-    web_ui.app.view_functions["locust.swarm"] = swarm
+def _behind_login(web_ui: Any, view: Callable[[], Response]) -> Callable[[], Response]:
+    """Locust's own login in front of a view, where one is set."""
+    return web_ui.auth_required_if_enabled(view)  # type: ignore[no-any-return]
+
+
+def _plotly() -> Response:
+    script = Response(get_plotlyjs(), mimetype="text/javascript")
+    script.cache_control.max_age = 86_400
+    return script
+
+
+def _report(lifecycle: Lifecycle) -> Response:
+    conclusion = lifecycle.conclusion
+    if conclusion is None or conclusion.report_path is None:
+        return Response("There is no report yet: it is written when a run ends.", 404)
+    return Response(conclusion.report_path.read_text(encoding="utf-8"), mimetype="text/html")
+
+
+def _swarm(
+    environment: Environment, lifecycle: Lifecycle, start: Callable[[], Response]
+) -> Response:
+    """Locust's own start, after our options were read and the target was looked at."""
+    if (busy := lifecycle.run) is not None and (busy.is_on or busy.is_finishing):
+        return _refuse("A run is on: stop it first. In open loop the rate is fixed at the start.")
+    options = environment.parsed_options
+    form = request.form.to_dict(flat=False)
+    run_time = (form.pop("run_time", [""]) or [""])[0]
+    try:
+        run_time_s = parse_timespan(run_time) if run_time else None
+    except ValueError:
+        return _refuse(f"Run time: found {run_time!r}, allowed are 20, 20s, 3m, 2h, 1h20m.")
+    _take_over(environment, form)
+    users = (form.get("user_count") or [""])[0]
+    given = int(users) if users.isdigit() and int(users) != options.num_users else None
+    try:
+        lifecycle.prepare(run_time_s, given)
+    except AVOIDABLE as error:
+        return _refuse(str(error))
+    form["user_count"] = [str(options.num_users)]
+    form.setdefault("spawn_rate", [str(options.spawn_rate)])
+    # Locust must not see the run time: its timer would race with ours.
+    request.form = ImmutableMultiDict([(k, v) for k, vs in form.items() for v in vs])
+    return start()
 
 
 def _refuse(why: str) -> Response:
     return jsonify({"success": False, "message": why})
 
 
-def _take_over(options: Any, form: dict[str, list[str]]) -> None:
+def _take_over(environment: Environment, form: dict[str, list[str]]) -> None:
     """Our options from the form into the parsed ones, each in its own type."""
+    options = environment.parsed_options
     if form.get("host", [""])[0]:
-        options.host = form["host"][0]
-    for name, _ in OPTIONS:
-        dest = name.replace("-", "_")
-        if dest in form:
-            setattr(options, dest, form[dest][0])
-    for name, _ in LISTS:
-        dest = name.replace("-", "_")
-        if dest in form:
-            setattr(options, dest, [u for v in form[dest] for u in v.split(",") if u.strip()])
-    for name, _ in FLAGS:
-        dest = name.replace("-", "_")
-        if dest in form:
-            setattr(options, dest, form[dest][0] == "true")
+        environment.host = options.host = form["host"][0]
+    for name in (*OPTIONS, *LISTS, *FLAGS):
+        given = form.get(dest(name))
+        if given is None:
+            continue
+        value: Any = given[0]
+        if name in LISTS:
+            value = [u for v in given for u in v.split(",") if u.strip()]
+        elif name in FLAGS:
+            value = given[0] == "true"
+        setattr(options, dest(name), value)
 
 
 def _data(lifecycle: Lifecycle) -> dict[str, Any]:

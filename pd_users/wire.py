@@ -41,8 +41,9 @@ def pack(records: Sequence[RequestRecord]) -> bytes:
         ns = np.where(never, 0, np.rint(np.where(never, 0.0, moments) * 1e9)).astype("<i8")
         parts.append(np.where(never, NEVER, ns - before).tobytes())
         before = np.where(never, before, ns)
-    for name in COUNTS:
-        parts.append(np.fromiter((getattr(r, name) for r in records), "<i4", n).tobytes())
+    parts += [
+        np.fromiter((getattr(r, name) for r in records), "<i4", n).tobytes() for name in COUNTS
+    ]
     names: dict[str, list[str]] = {}
     for name in NAMES:
         values = [getattr(r, name) for r in records]

@@ -3,6 +3,10 @@
 In a local run this and the conductor live in one process and talk through the same messages.
 """
 
+from locust.env import Environment
+from locust.rpc import Message
+from locust.runners import LocalRunner
+
 import logging
 import os
 import time
@@ -12,17 +16,14 @@ from typing import Any
 
 import gevent
 from gevent.event import Event
-from locust.env import Environment
-from locust.rpc import Message
-from locust.runners import LocalRunner
 
 from pd_users import VERSION
 from pd_users.deal import Deal, Fence, Hand
 from pd_users.health import Health
 from pd_users.metrics import Recorder
 from pd_users.schedule import Dispatcher
-from pd_users.spec import RunSpec
 from pd_users.sender import Sender
+from pd_users.spec import RunSpec
 from workloads.arrivals import Arrival
 from workloads.errors import ConfigError
 

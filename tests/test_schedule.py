@@ -18,9 +18,7 @@ WINDOW_S = 0.25
 
 
 def arrival(index: int, due_s: float) -> Arrival:
-    return Arrival(
-        index=index, due_s=due_s, class_name="chat", input_tokens=10, output_tokens=5
-    )
+    return Arrival(index=index, due_s=due_s, class_name="chat", input_tokens=10, output_tokens=5)
 
 
 @dataclass
