@@ -1,4 +1,4 @@
-"""``make demo``: the whole idea in two runs. Too little P, a verdict, the cure applied, a second run.
+"""``make demo``: the whole idea in two runs. Too little P, a verdict, its cure, a second run.
 
 ``--repeat N`` (``make bench-demo``) plays it N times and says how often both verdicts came out.
 """

@@ -18,8 +18,8 @@ from pd_users.worker import Worker
 
 def install() -> None:
     """Add our listeners to Locust's events; called once, by the locustfile."""
-    # For each spawn message a worker builds Locust's whole argument parser once per option: 0.2 s in
-    # which no socket is read and nothing is sent. Its answer never changes.
+    # For each spawn message a worker builds Locust's whole argument parser once per option: 0.2 s
+    # in which no socket is read and nothing is sent. Its answer never changes.
     argument_parser.default_args_dict = functools.cache(argument_parser.default_args_dict)
     events.init_command_line_parser.add_listener(_declare)
     events.init.add_listener(_init)

@@ -1,8 +1,8 @@
-"""From Locust's events to one run: prepare, start, stop, conclude. On the master or a local process.
+"""From Locust's events to one run: prepare, start, stop, conclude. In the leading process.
 
-What Locust does at each seam, and why the code here is as it is, stands in DESIGN section 7 of the
-project's notes and in docs/decisions.md: its own ``-t`` timer is taken over, a signal first drains,
-and whichever of Locust's ways of ending comes first concludes the run.
+The leading process is the master, or the only one of a local run. Locust's own ``-t`` timer is
+taken over, a signal first drains, and whichever of Locust's ways of ending comes first concludes
+the run (docs/decisions.md says why).
 """
 
 from locust.env import Environment
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """The runs of one process that is not a worker: one after the other, each from a clean start."""
+    """The runs of one leading process: one after the other, each from a clean start."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -141,7 +141,7 @@ class Lifecycle:
         self.end_of_window()
 
     def end_of_window(self) -> None:
-        """Stop as Locust's own run-time limit does: headless quits, the web UI stays or autoquits."""
+        """Stop as Locust's own time limit does: headless quits, the web UI stays or autoquits."""
         runner = self.environment.runner
         if self.headless:
             runner.quit()
@@ -169,7 +169,7 @@ class Lifecycle:
         run.finish(timeout_s, partial_reason)
 
     def on_quitting(self, **_kw: Any) -> None:
-        """SIGTERM comes this way with the run still on, and Locust reads the exit code right after."""
+        """SIGTERM comes this way with the run still on; Locust reads the exit code right after."""
         run = self.run
         if run is not None and run.is_finishing:
             run.hurry()

@@ -1,4 +1,4 @@
-"""How a run stands right now, from the records that are in: for the progress bar and the web page."""
+"""How a run stands now, from the records that are in: for the progress bar and the web page."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -39,7 +39,7 @@ class Recorder:
             self._show(record, gaps_s, evidence)
 
     def _show(self, record: RequestRecord, gaps_s: Sequence[float], evidence: str) -> None:
-        """The rows a Locust user expects; written past the request event, which would count thrice."""
+        """The rows a Locust user expects, past the request event, which would count thrice."""
         failed = None if record.outcome == OK else RequestError(f"{record.outcome}: {evidence}")
         self._environment.events.request.fire(
             request_type="POST",

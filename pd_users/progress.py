@@ -1,4 +1,4 @@
-"""What a headless run shows while it runs: a progress bar on a terminal, a line now and then else."""
+"""What a headless run shows: a progress bar on a terminal, else a line now and then."""
 
 import sys
 

@@ -3,6 +3,8 @@
 import json
 import os
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,11 @@ pytestmark = pytest.mark.process
 # A cluster with room to spare, short outputs: what is measured here is us.
 ROOMY = ("--prefill", "4", "--decode", "2", "--max-running-requests", "256")
 LIGHT = ("--workload", "azure_code_2023", "--rate", "12", "-t", "10", "--warmup", "1")
-COLUMNS = ["index", "worker", "class", "due_s", "sent_s", "first_token_s", "second_token_s", "last_token_s", "done_s", "planned_input_tokens", "planned_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "n_first", "token_source", "clock", "outcome"]
+COLUMNS = """
+index worker class due_s sent_s first_token_s second_token_s last_token_s done_s
+planned_input_tokens planned_output_tokens input_tokens cached_tokens output_tokens n_first
+token_source clock outcome
+""".split()
 
 
 def assert_adds_up(finished: Finished) -> None:
@@ -121,9 +127,6 @@ def test_without_a_host_the_emulator_comes_and_goes_with_the_run(tmp_path: Path)
 def test_the_planner_decides_the_same_again_without_locust(
     runs: dict[int, tuple[Finished, dict[str, Row]]], tmp_path: Path
 ) -> None:
-    import subprocess
-    import sys
-
     finished, _ = runs[2]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"slo": {"ttft_p99_ms": 500, "tpot_p99_ms": 50, "target_qps": 12}}))
