@@ -22,7 +22,7 @@ class Answer:
     """Tell it the events; it raises on none."""
 
     def __init__(self) -> None:
-        self.events = 0  # of any kind
+        self.events = 0  # of any kind, without those of the template
         self.malformed = 0  # not JSON, or not of the form of a chunk
         self.token_events = 0
         self.first = self.last = nan  # moments of the first and the last token event

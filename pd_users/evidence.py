@@ -28,7 +28,6 @@ _NAMED = re.compile(
       \b ["']? \s* [:=] \s* ["']?)
     [^\s"',;&<>]+"""
 )
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def mask(text: str, secrets: Sequence[str] = ()) -> str:
@@ -46,7 +45,7 @@ def evidence(body: bytes | str, secrets: Sequence[str] = (), label: str = "") ->
     Of JSON it is the error's message, unescaped, so that a Chinese message stays readable.
     """
     text = body if isinstance(body, str) else _gist(body[:BODY_BYTES])
-    line = mask(_UNPRINTABLE.sub(" ", text), secrets).strip()
+    line = mask("".join(c if c.isprintable() else " " for c in text), secrets).strip()
     line = f"{label}: {line}" if label and line else label or line
     return line.encode("utf-8", "replace")[:EVIDENCE_BYTES].decode("utf-8", "ignore")
 

@@ -12,7 +12,6 @@ was not closed by a blank line when the stream ended.
 Event = tuple[bytes, bytes]  # name (b"" where none was given), data
 
 _BOM = b"\xef\xbb\xbf"
-_NONE: tuple[Event, ...] = ()
 
 
 class SseDecoder:
@@ -41,8 +40,7 @@ class SseDecoder:
             self.progressed = True
             return ((b"", data[6:-2]),)
         self.progressed = False
-        data = self._unmark(data)
-        return self._lines(data) if data else _NONE
+        return self._lines(self._unmark(data))
 
     def _unmark(self, data: bytes) -> bytes:
         """Without the byte order mark at the start, and without the LF of a CRLF cut in two."""

@@ -157,7 +157,7 @@ class StreamDecoder:
 
     def _outcome(self, how: str) -> str:
         if not self.status:
-            return how
+            return "reset" if how in (COMPLETE, CLOSED) else how
         return failure_of_status(self.status) or self._outcome_of_stream(how)
 
     def _outcome_of_stream(self, how: str) -> str:
@@ -203,7 +203,8 @@ class StreamDecoder:
         if outcome in (OK, UNFINISHED):
             return ""
         label = f"HTTP {self.status}" if self.status else ""
-        said: str | bytes = detail or self._head
+        # Of a stream nothing is shown: it is the answer's text.
+        said: str | bytes = detail or (b"" if self._answer.events else self._head)
         match outcome:
             case "engine-error":
                 said = self._answer.error or ""
@@ -213,6 +214,6 @@ class StreamDecoder:
                 said = detail or f"redirect to {self.location or 'nowhere'}"
             case "not-a-stream":
                 label = f"{label} {self._content_type or 'without a content type'}"
-        if not said and self.token_events:
+        if not said and self._answer.events:
             said = f"after {self.token_events} token events"
         return evidence(said, self._secrets, label)

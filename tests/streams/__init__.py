@@ -1,0 +1,1 @@
+"""Stream dialects and faults: the cases, and the script that writes them out."""
