@@ -152,7 +152,10 @@ class Dialer:
             if self._context is not None:
                 if self._via_proxy:
                     self._tunnel(sock)
-                sock = self._handshake(sock, self._context)
+                sock = self._context.wrap_socket(
+                    sock, server_hostname=self._endpoint.host, do_handshake_on_connect=False
+                )
+                self._handshake(sock)
             return Connection(sock, self._clock)
         except BaseException:
             sock.close()
@@ -211,24 +214,27 @@ class Dialer:
             said = b" ".join(status[1:])[:80].decode("latin-1", "replace")
             raise self._failed(f"{self._where} refused to connect to {there}: {said}")
 
-    def _handshake(self, sock: Any, context: ssl.SSLContext) -> Any:
+    def _handshake(self, sock: Any) -> None:
+        where = self._endpoint.authority
         try:
-            return context.wrap_socket(sock, server_hostname=self._endpoint.host)
+            sock.do_handshake()
         except ssl.CertificateError as error:
-            raise ExchangeError(
-                "tls", f"the certificate of {self._endpoint.authority}: {error}"
-            ) from None
-        except (ssl.SSLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or str(error)
-            raise ExchangeError(
-                "tls", f"no TLS with {self._endpoint.authority}: {reason}"
-            ) from None
+            why = f"the certificate of {where} is not trusted: {error.verify_message}"
+            raise ExchangeError("tls", why) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or str(error)
+            raise ExchangeError("tls", f"no TLS with {where}: {why}") from None
 
 
 def _tls_context(endpoint: Endpoint) -> Any:
     cafile = endpoint.verify if isinstance(endpoint.verify, str) else None
-    context = ssl.create_default_context(cafile=cafile)
+    # gevent's own class; its create_default_context makes the standard library's unless patched.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
+    if cafile is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile)
     if endpoint.verify is False:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

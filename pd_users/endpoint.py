@@ -85,7 +85,7 @@ def parse_base_url(
 
 
 def _split(url: str) -> SplitResult:
-    shown = url.rsplit("@", maxsplit=1)[-1][:100]  # never a password
+    shown = _shown(url)
     if "://" not in url:
         raise ConfigError(
             f"The base URL {shown!r} has no scheme: write http://{shown} or https://{shown}."
@@ -107,6 +107,11 @@ def _split(url: str) -> SplitResult:
     if parts.fragment:
         raise ConfigError(f"The base URL {shown!r} has a fragment (#...): leave it out.")
     return parts
+
+
+def _shown(url: str) -> str:
+    """A URL for an error message: on one line, never with a password."""
+    return "".join(c for c in url.rsplit("@", 1)[-1][:100] if c.isprintable())
 
 
 def _base_and_api(path: str) -> tuple[str, str]:
@@ -170,7 +175,7 @@ def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> 
         proxy = f"http://{proxy}"
     parts = urlsplit(proxy)
     if parts.scheme != "http" or not parts.hostname:
-        shown = proxy.split("@")[-1][:100]
+        shown = _shown(proxy)
         raise ConfigError(
             f"{scheme.upper()}_PROXY names {shown!r}: only http:// proxies are supported; set "
             f"NO_PROXY={host} to go without."

@@ -16,7 +16,7 @@ _MASK = "***"
 _SECRETS = re.compile(
     r"""(?ix)
       \b(?: sk | pk | ak | hf | gsk | nvapi | xai | ghp ) [-_] [\w.\-*]{3,}   # keys by their prefix
-    | \b(?: bearer | basic ) \s+ [^\s"',;<>]+                             # authorization schemes
+    | \b(?: bearer | basic ) \s+ [^\s"',;<>]{6,}                          # authorization schemes
     | \beyJ [\w\-]{8,} (?: \. [\w\-]* ){0,2}                              # JSON web tokens
     | (?<= ://) [^/\s@"']+ (?= @)                                         # user:password@ in a URL
     """

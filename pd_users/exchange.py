@@ -17,7 +17,6 @@ from pd_users.loop_lag import LoopLag
 from pd_users.stream import CLOSED, COMPLETE
 from pd_users.timeouts import Timeouts
 
-LINGER_S = 1.0  # how long the end of the body may lag behind [DONE]
 MAX_HEAD_BYTES = 256 * 1024
 
 
@@ -205,7 +204,7 @@ class Exchange:
         limits, sink = self._timeouts, self._sink
         total = self.sent + limits.total_s
         if self._done_at:
-            return self._done_at + LINGER_S, COMPLETE, ""
+            return self._done_at + limits.linger_s, COMPLETE, ""
         if sink.token_events:
             quiet, limit_s, what = sink.progress, limits.between_bytes_s, "no event"
         else:

@@ -15,6 +15,7 @@ class Timeouts:
     first_byte_s: float = 60.0
     between_bytes_s: float = 30.0
     total_s: float = 600.0
+    linger_s: float = 1.0  # how long the end of the body may lag behind [DONE]
 
 
 def timeouts_for(ttft_slo_s: float, tpot_slo_s: float, output_tokens: float) -> Timeouts:
