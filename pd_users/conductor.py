@@ -327,6 +327,10 @@ class Run:
         log.error("Stopping: %s.", why)
         gevent.spawn(self._end)
 
+    def seats(self) -> list[Seat]:
+        """The workers that took part."""
+        return [self._conductor.seats[p] for p in sorted(self.participants)]
+
     def in_flight(self) -> int | None:
         """Requests in flight over all workers, as last reported."""
         counts = [self._conductor.seats[m].in_flight for m in self._table.members]

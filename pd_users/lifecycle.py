@@ -17,7 +17,7 @@ from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
 from pd_users.embedded import EmbeddedEmulator
 from pd_users.errors import TargetError
-from pd_users.prepare import Prepared, prepare
+from pd_users.prepare import Ask, Prepared, prepare
 from pd_users.progress import Progress
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -75,9 +75,8 @@ class Lifecycle:
     def prepare(self, run_time_s: float | None, users: int | None) -> None:
         """Read every option, look at the target, settle the run. Raises one-sentence errors."""
         host, embedded = self.host()
-        self._prepared = prepare(
-            self.options, self.environment.user_classes, host, embedded, run_time_s, users
-        )
+        ask = Ask(host, embedded, run_time_s, users)
+        self._prepared = prepare(self.options, self.environment.user_classes, ask)
         self.options.num_users = self._prepared.spec.slots
         if self.options.spawn_rate is None:
             self.options.spawn_rate = 100
@@ -131,7 +130,7 @@ class Lifecycle:
 
         run = self.conductor.run = Run(self.conductor, prepared.spec, end, self.end_of_window)
         run.begin()
-        prepared.watch_servers()
+        prepared.scraper.start()
         self._progress = Progress(run, self.headless, quiet=bool(self.options.json))
         self._timer = gevent.spawn(self._sleep_through, run)
 

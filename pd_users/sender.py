@@ -13,7 +13,7 @@ from pd_users.metrics import Recorder
 from pd_users.records import OK, UNSENT, RequestRecord
 from pd_users.spec import RunSpec
 from pd_users.stream import StreamResult
-from pd_users.target import Target
+from pd_users.target import Target, build_target
 from pd_users.timeouts import Timeouts
 from pd_users.traffic import Share, Traffic, build
 from pd_users.users import PDUser
@@ -29,10 +29,15 @@ class Sender:
         classes: Sequence[type[PDUser]] = environment.user_classes
         shares = [Share(c.workload, c.weight) for c in classes]
         self.traffic: Traffic = build(spec.options, shares, spec.rate_rps, spec.window_s)
-        self.target = Target.from_spec(spec)
+        learned = spec.learned
+        self.target: Target = build_target(
+            spec.options, spec.host, spec.model, tuple(learned["extras"])
+        )
         self._run_id = spec.run_id
-        self._prompts = PromptWriter(spec.salt, **spec.learned["prompts"])
-        self._client = Client(self.target.endpoint, Timeouts(**spec.learned["timeouts"]))
+        self._prompts = PromptWriter(
+            spec.salt, learned["template_tokens"], learned["tokens_per_word"]
+        )
+        self._client = Client(self.target.endpoint, Timeouts(**learned["timeouts"]))
         self._users = [self._user(c, environment) for c in classes]
 
     def _user(self, user_class: type[PDUser], environment: Environment) -> PDUser:

@@ -1,0 +1,146 @@
+"""The end of a run: records and facts in, verdict and files out. Called once for each run."""
+
+import locust
+
+import logging
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from pd_users import VERSION
+from pd_users.accounting import account
+from pd_users.conductor import Run, Seat
+from pd_users.cures import cures_for
+from pd_users.prepare import Prepared
+from planner.decision import Decision, decide
+from planner.measurement import Measurement, RunContext, measure
+from planner.records import Records
+from planner.report import console
+from planner.run_files import write_run
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Conclusion:
+    """What came out, and where it lies."""
+
+    measurement: Measurement
+    decision: Decision
+    folder: Path | None
+    cures: list[str]
+    to_stderr: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The verdict's."""
+        return self.decision.exit_code
+
+    @property
+    def report_path(self) -> Path | None:
+        """The report, when it could be written."""
+        return self.folder / "report.html" if self.folder else None
+
+    def show(self) -> None:
+        """Print the table and the verdict."""
+        out = Console(stderr=self.to_stderr, soft_wrap=not sys.stdout.isatty())
+        out.print(console(self.measurement, self.decision))
+        for cure in self.cures:
+            out.print(cure, markup=False, highlight=False)
+        if self.folder is not None:
+            out.print(f"Files: {self.folder}/", markup=False, highlight=False)
+
+    def for_page(self) -> dict[str, Any]:
+        """What the capacity page shows; plain text only."""
+        decision = self.decision
+        return {
+            "headline": decision.headline(),
+            "proposal": decision.next_command,
+            "reasons": [*decision.reasons, *self.cures],
+            "exit_code": decision.exit_code,
+            "folder": str(self.folder) if self.folder else "",
+        }
+
+
+def conclude(run: Run, prepared: Prepared) -> Conclusion:
+    """Account, measure, decide, write. A full disk costs the files, never the verdict."""
+    prepared.scraper.stop()
+    due = prepared.traffic.due_until(run.stopped_at_s)
+    rows, duplicates = account(due, run.collector.columns())
+    records = Records.from_columns(rows)
+    measurement = measure(records, _context(run, prepared, duplicates))
+    decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
+    folder = Path(run.spec.options.run_dir) / run.spec.run_id
+    conclusion = Conclusion(measurement, decision, folder, cures_for(measurement.arrivals.failed))
+    try:
+        write_run(folder, measurement, decision, records)
+    except OSError as error:
+        log.error("%s: nothing could be written there: %s.", folder, error.strerror or error)
+        conclusion.folder = None
+    return conclusion
+
+
+def _context(run: Run, prepared: Prepared, duplicates: int) -> RunContext:
+    spec, gaps = run.spec, run.collector.gaps
+    seats = run.seats()
+    return RunContext(
+        run_id=spec.run_id,
+        seed=spec.options.seed,
+        target=spec.host,
+        model=spec.model,
+        workers=len(seats),
+        versions={
+            "pd-load-test": VERSION,
+            "locust": locust.__version__,
+            "python": platform.python_version(),
+            "numpy": version("numpy"),
+            "gevent": version("gevent"),
+        },
+        started_at=run.started_at,
+        workload={"name": spec.workload_name, "digest": spec.digest},
+        window_s=spec.window_s,
+        stopped_at_s=run.stopped_at_s,
+        warmup_s=spec.options.warmup_s,
+        emulated=prepared.emulated,
+        partial=bool(run.partial_reason),
+        partial_reason=run.partial_reason,
+        slo={"ttft_p99_ms": spec.ttft_slo_ms, "tpot_p99_ms": spec.tpot_slo_ms},
+        rate_planned_rps=spec.rate_rps,
+        max_concurrency=spec.slots,
+        duplicates=duplicates,
+        deployment=prepared.deployment,
+        client=_client(seats, run.start_clock_s),
+        itl={
+            "p50": gaps.quantile_ms(0.5),
+            "p90": gaps.quantile_ms(0.9),
+            "p99": gaps.quantile_ms(0.99),
+            "n": gaps.count,
+        },
+        server=prepared.scraper.summary(),
+        notes=[*prepared.notes, *run.notes],
+    )
+
+
+def _client(seats: list[Seat], start_clock_s: float) -> dict[str, Any]:
+    """The worst of the workers, and the sum of what they counted."""
+    health = [s.health for s in seats if s.health]
+
+    def worst(name: str) -> float:
+        return max((float(h[name]) for h in health), default=0.0)
+
+    def total(name: str) -> int:
+        return int(np.sum([h.get(name, 0) for h in health]))
+
+    return {
+        "loop_lag_p99_ms": worst("loop_lag_p99_ms"),
+        "cpu_percent_max": worst("cpu_percent"),
+        "start_skew_ms": round(1000 * max((s.skew_s for s in seats), default=0.0), 3),
+        "start_monotonic_s": start_clock_s,
+        **{name: total(name) for name in ("coalesced", "jumped", "retried", "connections")},
+    }
