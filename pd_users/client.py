@@ -158,10 +158,10 @@ class Client:
             self._heads[key] = render_head(self.endpoint, method, target, header)
         return self._heads[key]
 
-    def judged(self, result: StreamResult, late_s: float, jumps: int) -> StreamResult:
+    def judged(self, result: StreamResult, exchange: Exchange, jumps: int) -> StreamResult:
         """``result`` with what this client itself may have done to its moments."""
         if len(result.gaps) and result.gaps[0] == 0.0:
-            result = coalesced(result, late_s)
+            result = coalesced(result, exchange.late_s, exchange.unseen_s)
         self.clock.refresh()
         if result.clock != "user" and self.clock.jumps != jumps:
             result = replace(result, clock="jumped")
@@ -223,7 +223,7 @@ class Reading:
             self._decoder = StreamDecoder(client.endpoint.secrets, status=0)
             exchange, how = self._once()
         result = self._decoder.end(exchange.ended, how, exchange.detail)
-        return client.judged(self._stamped(result), exchange.late_s, jumps)
+        return client.judged(self._stamped(result), exchange, jumps)
 
     def _once(self) -> tuple[Exchange, str]:
         def watch(exchange: Exchange) -> None:

@@ -49,6 +49,7 @@ class Exchange:
         self.answered = False  # any byte came back
         self.reusable = False
         self.late_s = 0.0  # how late the loop was when the first token was read
+        self.unseen_s = 0.0  # and how long it had not looked
         self._connection = connection
         self._sink = sink
         self._timeouts = timeouts
@@ -156,7 +157,7 @@ class Exchange:
     def _before_first_token(self, size: int) -> None:
         if self._sink.token_events:
             self._awaiting_token = False
-            self.late_s = self._lag.now_s()
+            self.late_s, self.unseen_s = self._lag.now_s(), self._lag.unseen_s()
         elif not self._head_complete:
             self._head_bytes += size
             if self._head_bytes > MAX_HEAD_BYTES:

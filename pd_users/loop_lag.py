@@ -6,7 +6,9 @@ of this wait: with busy periods b over a time T, P(wait > x) = sum(max(0, b - x)
 """
 
 import math
+import os
 import time
+from contextlib import suppress
 from typing import ClassVar
 
 import gevent
@@ -24,6 +26,7 @@ class LoopLag:
     def __init__(self) -> None:
         self._hub: Hub = gevent.get_hub()
         self._awake = time.monotonic()  # when this iteration's poll returned
+        self._looked = self._awake  # when the one before did
         self._before = 0.0  # how long the iteration before was busy
         self.reset()
         # First of all after the poll, last of all before it.
@@ -37,6 +40,7 @@ class LoopLag:
         """The one of this process's main loop, made on first use."""
         if cls._shared is None or cls._shared._hub is not gevent.get_hub():
             cls._shared = cls()
+            gevent.spawn(widen_poll)
         return cls._shared
 
     def stop(self) -> None:
@@ -52,6 +56,7 @@ class LoopLag:
         self._bins: dict[int, tuple[int, float]] = {}  # busy periods by length: count, sum
 
     def _on_check(self) -> None:
+        self._looked = self._awake
         self._awake = time.monotonic()
 
     def _on_prepare(self) -> None:
@@ -66,6 +71,10 @@ class LoopLag:
     def now_s(self) -> float:
         """For how long at most bytes that are read now may have lain there because of us."""
         return self._before + time.monotonic() - self._awake
+
+    def unseen_s(self) -> float:
+        """For how long nobody had looked: what is read now came within this time."""
+        return time.monotonic() - self._looked
 
     @property
     def busy_share(self) -> float:
@@ -82,3 +91,29 @@ class LoopLag:
             late_s = sum(count * max(0.0, mean - wait_s) for count, mean in periods)
             low_s, high_s = (wait_s, high_s) if late_s > allowed_s else (low_s, wait_s)
         return high_s
+
+
+def widen_poll(descriptors: int = 600) -> None:
+    """Let the loop see many ready sockets in one iteration from the start.
+
+    libev asks epoll for 64 events, and for twice as many each time that was not enough. Until then
+    a burst is read over several iterations, of which only the first would know how late it is. So
+    have it meet more ready descriptors than that, once: copies of one pipe with a byte in it.
+    """
+    loop = gevent.get_hub().loop
+    ready, feed = os.pipe()
+    os.write(feed, b"x")
+    copies = [ready]
+    with suppress(OSError):  # too many open files: then less wide
+        while len(copies) < descriptors:
+            copies.append(os.dup(ready))
+    watchers = [loop.io(copy, 1) for copy in copies]
+    for watcher in watchers:
+        watcher.start(int)
+    for _ in range(6):
+        gevent.sleep(0.001)
+    for watcher in watchers:
+        watcher.stop()
+        watcher.close()
+    for descriptor in (*copies, feed):
+        os.close(descriptor)

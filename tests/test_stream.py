@@ -320,7 +320,7 @@ def late_result(k: int, n: int = 10, gap: float = 0.02) -> StreamResult:
 
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_a_read_that_the_loop_held_up_is_taken_apart(k: int) -> None:
-    result = coalesced(late_result(k), late_s=0.02 * k)
+    result = coalesced(late_result(k), 0.02 * k, 1.0)
     assert result.clock == "coalesced"
     assert result.first_token == pytest.approx(1.0)
     assert result.second_token == pytest.approx(1.02)
@@ -329,17 +329,17 @@ def test_a_read_that_the_loop_held_up_is_taken_apart(k: int) -> None:
 
 
 def test_without_a_late_loop_the_server_sent_them_together() -> None:
-    assert coalesced(late_result(3), late_s=0.019).first_token == pytest.approx(1.04)
-    assert coalesced(late_result(3), late_s=0.019).clock == ""
-    assert coalesced(late_result(1), late_s=5.0).first_token == pytest.approx(1.0)
+    assert coalesced(late_result(3), 0.019, 1.0).first_token == pytest.approx(1.04)
+    assert coalesced(late_result(3), 0.019, 1.0).clock == ""
+    assert coalesced(late_result(1), 5.0, 1.0).first_token == pytest.approx(1.0)
 
 
 def test_a_whole_answer_in_one_late_read_is_flagged_but_cannot_be_taken_apart() -> None:
-    result = coalesced(late_result(4, n=4), late_s=0.05)
+    result = coalesced(late_result(4, n=4), 0.05, 1.0)
     assert (result.clock, result.first_token) == ("coalesced", pytest.approx(1.06))
-    assert coalesced(late_result(4, n=4), late_s=0.0005).clock == ""
+    assert coalesced(late_result(4, n=4), 0.0005, 1.0).clock == ""
 
 
-def test_the_first_token_is_never_moved_before_the_loop_was_late() -> None:
-    result = coalesced(late_result(5), late_s=0.03)
+def test_the_first_token_is_never_moved_to_before_the_loop_had_looked() -> None:
+    result = coalesced(late_result(5), 0.03, 0.03)
     assert result.first_token == pytest.approx(1.08 - 0.03)
