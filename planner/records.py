@@ -1,0 +1,154 @@
+"""The records of a run: one numpy array for each column of ``records.csv.gz``."""
+
+import csv
+import gzip
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PlanError
+
+MOMENTS = ("due_s", "sent_s", "first_token_s", "second_token_s", "last_token_s", "done_s")
+NAMES = ("class_name", "token_source", "clock", "outcome")
+OK, UNFINISHED, UNSENT, LOST = "ok", "unfinished", "unsent", "lost"
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Records:
+    """All due arrivals, in order of ``due_s``. Moments: seconds from run start, nan = never; counts
+    that nobody told are -1."""
+
+    index: Ints
+    worker: Ints
+    class_name: NDArray[Any]
+    due_s: Floats
+    sent_s: Floats
+    first_token_s: Floats
+    second_token_s: Floats
+    last_token_s: Floats
+    done_s: Floats
+    planned_input_tokens: Ints
+    planned_output_tokens: Ints
+    input_tokens: Ints
+    cached_tokens: Ints
+    output_tokens: Ints
+    n_first: Ints
+    token_source: NDArray[Any]
+    clock: NDArray[Any]
+    outcome: NDArray[Any]
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> "Records":
+        """From a mapping of columns, each equally long."""
+        return cls(**{f.name: _typed(f.name, columns[f.name]) for f in fields(cls)})
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def where(self, flags: Flags) -> "Records":
+        """The rows that are flagged."""
+        return Records(**{f.name: getattr(self, f.name)[flags] for f in fields(self)})
+
+    @property
+    def ok(self) -> Flags:
+        """Successes."""
+        return np.asarray(self.outcome == OK)
+
+    @property
+    def failed(self) -> Flags:
+        """Failures of the target, by any name."""
+        return ~np.isin(self.outcome, (OK, UNFINISHED, UNSENT, LOST))
+
+    @property
+    def ttft_s(self) -> Floats:
+        """first_token - due."""
+        return self.first_token_s - self.due_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """(last - first) / (n - n_first); nan where all tokens came in the first event."""
+        spread = self.output_tokens - self.n_first
+        good = (spread > 0) & (self.n_first > 0)
+        span = self.last_token_s - self.first_token_s
+        return np.where(good, span / np.where(good, spread, 1), np.nan)
+
+    @property
+    def effective_tokens(self) -> Floats:
+        """Prompt tokens that had to be computed: told by the server, else as planned."""
+        told = np.where(self.input_tokens > 0, self.input_tokens, self.planned_input_tokens)
+        return np.maximum(told - np.maximum(self.cached_tokens, 0), 1).astype(float)
+
+    @property
+    def answer_tokens(self) -> Floats:
+        """Output tokens: as they came, else as planned."""
+        return np.where(
+            self.output_tokens > 0, self.output_tokens, self.planned_output_tokens
+        ).astype(float)
+
+
+def _typed(name: str, column: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    if name in MOMENTS:
+        return np.asarray(column, np.float64)
+    return np.asarray(column, object if name in NAMES else np.int64)
+
+
+def _header(name: str) -> str:
+    return "class" if name == "class_name" else name
+
+
+def write_records(path: Path, records: Records) -> None:
+    """As gzipped CSV, moved into place when it is whole."""
+    names = [f.name for f in fields(Records)]
+    columns = [_texts(name, getattr(records, name)) for name in names]
+    part = path.with_name(path.name + ".part")
+    with gzip.open(part, "wt", compresslevel=4, newline="", encoding="utf-8") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(map(_header, names))
+        writer.writerows(zip(*columns, strict=True))
+    os.replace(part, path)
+
+
+def _texts(name: str, column: NDArray[Any]) -> list[str]:
+    if name in MOMENTS:
+        return ["" if v != v else f"{v:.9f}" for v in column.tolist()]
+    if name in NAMES:
+        return [str(v) for v in column.tolist()]
+    return ["" if v == -1 and name != "worker" else str(v) for v in column.tolist()]
+
+
+def read_records(path: Path) -> Records:
+    """What ``write_records`` wrote. Raises PlanError with the line."""
+    names = [f.name for f in fields(Records)]
+    try:
+        with gzip.open(path, "rt", newline="", encoding="utf-8") as lines:
+            rows = csv.reader(lines)
+            header = next(rows, [])
+            if header != [_header(n) for n in names]:
+                raise PlanError(
+                    f"{path}, line 1: found {','.join(header)[:80]}, expected the columns of records.csv.gz."
+                )
+            table = list(rows)
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    broken = next((k for k, row in enumerate(table) if len(row) != len(names)), None)
+    if broken is not None:
+        raise PlanError(
+            f"{path}, line {broken + 2}: found {len(table[broken])} cells, expected {len(names)}."
+        )
+    columns = zip(*table, strict=True) if table else ([] for _ in names)
+    return Records.from_columns({n: _read(n, c) for n, c in zip(names, columns, strict=True)})
+
+
+def _read(name: str, cells: Sequence[str]) -> list[Any]:
+    if name in MOMENTS:
+        return [float(c) if c else np.nan for c in cells]
+    return list(cells) if name in NAMES else [int(c) if c else -1 for c in cells]
