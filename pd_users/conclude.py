@@ -19,7 +19,7 @@ from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for
 from pd_users.prepare import Prepared
 from planner.decision import Decision, decide
-from planner.measurement import Measurement, RunContext, measure
+from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
 from planner.report import console
 from planner.run_files import write_run
@@ -110,11 +110,11 @@ def _context(run: Run, prepared: Prepared, duplicates: int) -> RunContext:
         emulated=prepared.emulated,
         partial=bool(run.partial_reason),
         partial_reason=run.partial_reason,
-        slo={"ttft_p99_ms": spec.ttft_slo_ms, "tpot_p99_ms": spec.tpot_slo_ms},
+        slo=Slo(ttft_p99_ms=spec.ttft_slo_ms, tpot_p99_ms=spec.tpot_slo_ms),
         rate_planned_rps=spec.rate_rps,
         max_concurrency=spec.slots,
         duplicates=duplicates,
-        deployment=prepared.deployment,
+        deployment=Size(**prepared.deployment) if prepared.deployment else None,
         client=_client(seats, run.start_clock_s),
         itl={
             "p50": gaps.quantile_ms(0.5),

@@ -56,9 +56,10 @@ class Conductor:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self._runner: Any = environment.runner
         self.seats: dict[str, Seat] = {}
         self.run: Run | None = None
-        runner = environment.runner
+        runner: Any = environment.runner
         for name, listener in (
             ("pd_hello", self._on_hello),
             ("pd_synced", self._on_synced),
@@ -78,7 +79,7 @@ class Conductor:
 
     def is_there(self, seat: Seat) -> bool:
         """Whether the worker is connected and was heard lately."""
-        runner = self.environment.runner
+        runner: Any = self.environment.runner
         if isinstance(runner, LocalRunner):
             return True
         client = runner.clients.get(seat.client_id)
@@ -90,7 +91,7 @@ class Conductor:
 
     def send(self, name: str, data: dict[str, Any], client_id: str) -> None:
         """A message to one worker."""
-        self.environment.runner.send_message(name, data, client_id=client_id)
+        self._runner.send_message(name, data, client_id=client_id)
 
     def _on_hello(self, msg: Message, **_kw: Any) -> None:
         seat = Seat(msg.node_id, msg.data["version"], msg.data["machine"], time.monotonic())

@@ -33,18 +33,20 @@ class Lifecycle:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self.options = environment.parsed_options
+        options: Any = environment.parsed_options
+        self.options = options
+        self._runner: Any = environment.runner
         self.conductor = Conductor(environment)
         self.conclusion: Conclusion | None = None
         self._prepared: Prepared | None = None
-        self._run_time_s: float | None = self.options.run_time
-        self._users_given = self.options.num_users
+        self._run_time_s: float | None = options.run_time
+        self._users_given: int | None = options.num_users
         self._drain_s: float | None = None
         self._timer: gevent.Greenlet | None = None
         self._progress: Progress | None = None
         self._emulator: EmbeddedEmulator | None = None
         # Locust's own timer would stop the run before it is drained, so it never sees the limit.
-        self.options.run_time = None
+        options.run_time = None
 
     @property
     def run(self) -> Run | None:
@@ -76,7 +78,8 @@ class Lifecycle:
         """Read every option, look at the target, settle the run. Raises one-sentence errors."""
         host, embedded = self.host()
         ask = Ask(host, embedded, run_time_s, users)
-        self._prepared = prepare(self.options, self.environment.user_classes, ask)
+        classes: Any = self.environment.user_classes
+        self._prepared = prepare(self.options, classes, ask)
         self.options.num_users = self._prepared.spec.slots
         if self.options.spawn_rate is None:
             self.options.spawn_rate = 100
@@ -141,7 +144,7 @@ class Lifecycle:
 
     def end_of_window(self) -> None:
         """Stop as Locust's own time limit does: headless quits, the web UI stays or autoquits."""
-        runner = self.environment.runner
+        runner = self._runner
         if self.headless:
             runner.quit()
             return
@@ -149,7 +152,8 @@ class Lifecycle:
         if self.options.autostart and self.options.autoquit != -1:
             gevent.sleep(self.options.autoquit)
             runner.quit()
-            self.environment.web_ui.stop()
+            if self.environment.web_ui is not None:
+                self.environment.web_ui.stop()
 
     def on_test_stopping(self, **_kw: Any) -> None:
         """Whoever stops the run: drain and conclude before Locust kills anything."""
@@ -212,6 +216,6 @@ class Lifecycle:
         if run is None or not run.is_on:
             raise KeyboardInterrupt  # nothing to save: Locust's own way out
         log.info("Ctrl-C: waiting for the requests in flight; once more to cut them off.")
-        self.environment.runner.quit()
+        self._runner.quit()
         if self.environment.web_ui is not None:
             self.environment.web_ui.stop()

@@ -51,7 +51,7 @@ class Recorder:
         )
         if failed is not None:
             return
-        entries = self._environment.stats.entries
+        entries: Any = self._environment.stats.entries
         entries[(record.class_name, "TTFT")].log(record.ttft_s * 1000, 0)
         if np.isfinite(record.tpot_s):
             entries[(record.class_name, "TPOT")].log(record.tpot_s * 1000, 0)

@@ -3,7 +3,7 @@ stream; and what the prompts must know of it (template tokens, tokens per word).
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 import gevent
@@ -15,6 +15,7 @@ from pd_users.records import OK
 from pd_users.stream import StreamResult
 from pd_users.target import Target
 from pd_users.timeouts import Timeouts
+from pd_users.whole import Response
 from workloads.arrivals import Arrival
 from workloads.prompts import PromptWriter
 
@@ -48,39 +49,44 @@ def preflight(target: Target, wait_s: float = 0.0) -> Learned:
 
 def _model(client: Client, target: Target, deadline: float) -> tuple[Target, bool]:
     """The target with its model settled, by what /v1/models lists."""
-    while True:
-        try:
-            answer = client.request("GET", "/v1/models")
-        except TargetError as error:
-            if time.monotonic() >= deadline:
-                raise TargetError(f"The target is not reachable: {error}") from None
-            gevent.sleep(0.5)
-            continue
-        if answer.status == 503 and time.monotonic() < deadline:
-            gevent.sleep(0.5)
-            continue
-        break
+    answer = _models(client, deadline)
     where = target.endpoint.origin
     if answer.status in (401, 403):
         raise TargetError(
-            f"{where} refuses the key (HTTP {answer.status}): check the variable that --api-key-env "
-            "names, or the file of --api-key-file."
+            f"{where} refuses the key (HTTP {answer.status}): check the variable that "
+            "--api-key-env names, or the file of --api-key-file."
         )
     if answer.status == 503:
         raise TargetError(f"{where} is still loading (HTTP 503): use --wait 60s.")
     is_emulator = "pd-emulator" in answer.headers.get("server", "")
     models = _names(answer.body) if answer.status == 200 else []
-    if target.model:
-        if models and target.model not in models:
-            near = get_close_matches(target.model, models, 1)
-            hint = f"; did you mean {near[0]!r}" if near else ""
-            raise TargetError(
-                f"--model: {where} does not serve {target.model!r}, it lists "
-                f"{', '.join(models[:8])}{hint}."
-            )
-        return target, is_emulator
+    return replace(target, model=_choose(target.model, models, where)), is_emulator
+
+
+def _models(client: Client, deadline: float) -> Response:
+    """The answer of /v1/models, asked again until ``deadline`` while nothing is there yet."""
+    while True:
+        try:
+            answer = client.request("GET", "/v1/models")
+            if answer.status != 503 or time.monotonic() >= deadline:
+                return answer
+        except TargetError as error:
+            if time.monotonic() >= deadline:
+                raise TargetError(f"The target is not reachable: {error}") from None
+        gevent.sleep(0.5)
+
+
+def _choose(model: str, models: list[str], where: str) -> str:
+    if model and (not models or model in models):
+        return model
+    if model:
+        near = get_close_matches(model, models, 1)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        raise TargetError(
+            f"--model: {where} does not serve {model!r}, it lists {', '.join(models[:8])}{hint}."
+        )
     if len(models) == 1:
-        return Target(target.endpoint, models[0], target.pins, target.usage), is_emulator
+        return models[0]
     listed = f"it lists {', '.join(models[:8])}" if models else "it lists none"
     raise TargetError(f"--model: give the model id; {where} was asked and {listed}.")
 

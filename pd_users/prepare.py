@@ -20,11 +20,10 @@ from pd_users.server_metrics import Scraper
 from pd_users.spec import RunSpec
 from pd_users.target import DEFAULT_EXTRAS, Target, build_target
 from pd_users.timeouts import Timeouts, timeouts_for
-from pd_users.traffic import Share, Traffic, build, load
+from pd_users.traffic import Share, Source, Traffic, build, load
 from pd_users.users import PDUser
 from planner.config import Plan, load_plan
 from workloads.errors import ConfigError
-from workloads.workload import Workload
 
 MIN_SLOTS, MAX_SLOTS = 16, 20_000
 
@@ -101,7 +100,7 @@ def _first(values: Iterable[Any]) -> Any:
     return next((v for v in values if v is not None), None)
 
 
-def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Workload]) -> float:
+def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
     if options.trace:
         if options.rate_rps is not None:
             raise ConfigError(
@@ -122,7 +121,7 @@ def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Workload])
 
 
 def _slo(
-    options: RunOptions, plan: Plan | None, workloads: Sequence[Workload]
+    options: RunOptions, plan: Plan | None, workloads: Sequence[Source]
 ) -> tuple[float, float]:
     of_plan = (plan.slo.ttft_p99_ms, plan.slo.tpot_p99_ms) if plan else (None, None)
     ttft = (options.ttft_p99_ms, of_plan[0], *(w.ttft_p99_ms for w in workloads))

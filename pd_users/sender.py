@@ -2,7 +2,6 @@
 
 from locust.env import Environment
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ class Sender:
 
     def __init__(self, environment: Environment, spec: RunSpec, worker: int) -> None:
         self.worker = worker
-        classes: Sequence[type[PDUser]] = environment.user_classes
+        classes: Any = environment.user_classes
         shares = [Share(c.workload, c.weight) for c in classes]
         self.traffic: Traffic = build(spec.options, shares, spec.rate_rps, spec.window_s)
         learned = spec.learned

@@ -16,8 +16,10 @@ from pd_users.options import DEFAULT_WORKLOAD, RunOptions
 from pd_users.wire import Columns
 from workloads.arrivals import Arrival, Schedule
 from workloads.errors import ConfigError
-from workloads.traces import load_trace
+from workloads.traces import Trace, load_trace
 from workloads.workload import Workload, load_workload
+
+Source = Workload | Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Share:
     weight: float
 
 
-def load(options: RunOptions, name: str | None) -> Workload:
+def load(options: RunOptions, name: str | None) -> Source:
     """The trace or the workload that the options (or a class) name. Raises ConfigError."""
     if options.trace and name is None:
         return load_trace(options.trace, speed=options.trace_speed, limit=options.trace_limit)
@@ -38,7 +40,7 @@ def load(options: RunOptions, name: str | None) -> Workload:
 class Traffic:
     """Arrivals of all classes, in order of their due moment."""
 
-    def __init__(self, workloads: Sequence[Workload], schedules: Sequence[Schedule]) -> None:
+    def __init__(self, workloads: Sequence[Source], schedules: Sequence[Schedule]) -> None:
         self._schedules = schedules
         self._k = len(schedules)
         self.name = " + ".join(w.name for w in workloads)

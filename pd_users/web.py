@@ -25,10 +25,9 @@ PAGE = Path(__file__).with_name("capacity.html")
 
 def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
     """Add /capacity and its data, and let a wrong option in the form be answered by a sentence."""
-    web_ui = environment.web_ui
-    pages = Blueprint(
-        "capacity", __name__, url_prefix=environment.parsed_options.web_base_path or None
-    )
+    web_ui: Any = environment.web_ui
+    options: Any = environment.parsed_options
+    pages = Blueprint("capacity", __name__, url_prefix=options.web_base_path or None)
     views = {
         "/capacity": lambda: Response(PAGE.read_text(encoding="utf-8"), mimetype="text/html"),
         "/capacity/plotly.js": _plotly,
@@ -69,7 +68,7 @@ def _swarm(
     """Locust's own start, after our options were read and the target was looked at."""
     if (busy := lifecycle.run) is not None and (busy.is_on or busy.is_finishing):
         return _refuse("A run is on: stop it first. In open loop the rate is fixed at the start.")
-    options = environment.parsed_options
+    options: Any = environment.parsed_options
     form = request.form.to_dict(flat=False)
     run_time = (form.pop("run_time", [""]) or [""])[0]
     try:
@@ -96,7 +95,7 @@ def _refuse(why: str) -> Response:
 
 def _take_over(environment: Environment, form: dict[str, list[str]]) -> None:
     """Our options from the form into the parsed ones, each in its own type."""
-    options = environment.parsed_options
+    options: Any = environment.parsed_options
     if form.get("host", [""])[0]:
         environment.host = options.host = form["host"][0]
     for name in (*OPTIONS, *LISTS, *FLAGS):

@@ -8,6 +8,7 @@ bytes a request on the wire). Names (class, outcome, ...) travel once per batch.
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import orjson
@@ -27,7 +28,7 @@ COUNTS = (
 NAMES = ("class_name", "token_source", "clock", "outcome")
 NEVER = np.iinfo(np.int64).min  # nan, as nanoseconds
 
-Columns = dict[str, NDArray[np.generic]]
+Columns = dict[str, NDArray[Any]]
 
 
 def pack(records: Sequence[RequestRecord]) -> bytes:

@@ -44,10 +44,11 @@ class Worker:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self._runner: Any = environment.runner
         self._part: _Part | None = None
         self._leaving = False
         self._drain_ordered = Event()
-        runner = environment.runner
+        runner: Any = environment.runner
         for name, listener in (
             ("pd_welcome", self._on_welcome),
             ("pd_sync", self._on_sync),
@@ -65,7 +66,7 @@ class Worker:
     # -- talking ---------------------------------------------------------------------------
 
     def _send(self, name: str, data: dict[str, Any]) -> None:
-        self.environment.runner.send_message(name, data)
+        self._runner.send_message(name, data)
 
     def _say_hello(self) -> None:
         """Tell the master that this worker speaks our messages, until it answers."""
@@ -149,7 +150,7 @@ class Worker:
         self._leave(part.spec.options.drain_timeout_s if part is not None else 0.0)
         # The leader quits its workers when it ends; one that lives on goes without this one.
         if not self._drain_ordered.wait(2.0):
-            self.environment.runner.quit()
+            self._runner.quit()
 
     def on_quitting(self, **_kw: Any) -> None:
         """SIGTERM, or the leader's order to quit: nothing that was measured stays behind."""
@@ -272,7 +273,7 @@ class _Part:
     @property
     def drained(self) -> bool:
         """Whether everything was handed in."""
-        return self._drained.is_set()
+        return bool(self._drained.is_set())
 
     def abandon(self) -> None:
         """End all greenlets of this part; nothing more is sent or reported."""

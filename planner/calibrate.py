@@ -10,6 +10,7 @@ decode    t(b) = alpha + beta * b, from each request's TPOT over the mean batch 
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def fit_envelope(ok: Records) -> PrefillModel:
     # Lower hull: every line that lies below all points; the one that is highest at the mean length.
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, 11)))
     lengths, quickest = [], []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         inside = (tokens >= low) & (tokens <= high)
         if inside.any():
             k = np.flatnonzero(inside)[np.argmin(ttft_s[inside])]

@@ -339,13 +339,20 @@ def _more_decode(m: Measurement, see: Picture) -> _Change:
         state = decode_state(see.decode, see.traffic, now.decode_instances, trusted)
         if state.utilisation <= DECODE_LIMIT:
             size = now.model_copy(update={"max_running_requests": trusted})
-            why = f"D is full at its cap while the TPOT SLO leaves room: t({trusted}) is {1000 * see.decode.step_s(trusted):.1f} ms."
+            step_ms = 1000 * see.decode.step_s(trusted)
+            why = (
+                "D is full at its cap while the TPOT SLO leaves room: a step at "
+                f"{trusted} takes {step_ms:.1f} ms."
+            )
             return _Change("raise-max-running-requests", "5 D full, room in TPOT", size, why)
     if p_short:
         why = "D is full, and P alone would miss the TTFT SLO too."
         return _Change("add-both", "5 D full, P short", grown, why)
     size = grown.model_copy(update={"max_running_requests": now.max_running_requests})
-    why = f"D is full: requests wait for a slot there, which shows up as TTFT. {grown.decode_instances} D bring demand to 0.8 of capacity."
+    why = (
+        "D is full: requests wait for a slot there, which shows up as TTFT. "
+        f"{grown.decode_instances} D bring demand to 0.8 of capacity."
+    )
     return _Change("add-decode", "5 D full", size, why)
 
 
@@ -357,7 +364,10 @@ def _lower_or_add_decode(m: Measurement, see: Picture) -> _Change:
     slack_s = ttft_s - (m.ttft_ms.p99 or 0.0) / 1000
     if state.utilisation <= DECODE_LIMIT and state.slot_wait_p99_s <= slack_s and cap < see.cap:
         size = now.model_copy(update={"max_running_requests": cap})
-        why = f"At a cap of {cap} a step takes {1000 * see.decode.step_s(cap):.1f} ms and D is used to {100 * state.utilisation:.0f} %, which leaves slack."
+        why = (
+            f"At a cap of {cap} a step takes {1000 * see.decode.step_s(cap):.1f} ms and D is used to "
+            f"{100 * state.utilisation:.0f} %, which leaves slack."
+        )
         return _Change("lower-max-running-requests", "8 batch too large", size, why)
     d = smallest_decode(see.decode, see.traffic, cap, tpot_s, now.decode_instances + 1)
     size = now.model_copy(
@@ -366,7 +376,10 @@ def _lower_or_add_decode(m: Measurement, see: Picture) -> _Change:
             "max_running_requests": min(cap, see.cap),
         }
     )
-    why = f"A cap of {cap} would keep TPOT, but D would be used to {100 * state.utilisation:.0f} %: requests would wait for slots instead. Add D."
+    why = (
+        f"A cap of {cap} would keep TPOT, but D would be used to {100 * state.utilisation:.0f} %: "
+        "requests would wait for slots instead. Add D."
+    )
     return _Change("add-decode", "8 no slack for a lower cap", size, why)
 
 

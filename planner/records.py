@@ -2,9 +2,9 @@
 
 import csv
 import gzip
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Records:
     @property
     def ttft_s(self) -> Floats:
         """first_token - due."""
-        return self.first_token_s - self.due_s
+        return np.asarray(self.first_token_s - self.due_s)
 
     @property
     def tpot_s(self) -> Floats:
@@ -79,13 +79,13 @@ class Records:
         spread = self.output_tokens - self.n_first
         good = (spread > 0) & (self.n_first > 0)
         span = self.last_token_s - self.first_token_s
-        return np.where(good, span / np.where(good, spread, 1), np.nan)
+        return np.asarray(np.where(good, span / np.where(good, spread, 1), np.nan))
 
     @property
     def effective_tokens(self) -> Floats:
         """Prompt tokens that had to be computed: told by the server, else as planned."""
         told = np.where(self.input_tokens > 0, self.input_tokens, self.planned_input_tokens)
-        return np.maximum(told - np.maximum(self.cached_tokens, 0), 1).astype(float)
+        return np.asarray(np.maximum(told - np.maximum(self.cached_tokens, 0), 1), np.float64)
 
     @property
     def answer_tokens(self) -> Floats:
@@ -114,12 +114,12 @@ def write_records(path: Path, records: Records) -> None:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(map(_header, names))
         writer.writerows(zip(*columns, strict=True))
-    os.replace(part, path)
+    part.replace(path)
 
 
 def _texts(name: str, column: NDArray[Any]) -> list[str]:
     if name in MOMENTS:
-        return ["" if v != v else f"{v:.9f}" for v in column.tolist()]
+        return ["" if isnan(v) else f"{v:.9f}" for v in column.tolist()]
     if name in NAMES:
         return [str(v) for v in column.tolist()]
     return ["" if v == -1 and name != "worker" else str(v) for v in column.tolist()]

@@ -1,6 +1,7 @@
 """A decision for people: on the console, and as one page that needs no network."""
 
 from html import escape
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -239,28 +240,4 @@ def _in_flight(records: Records) -> go.Figure:
     return figure
 
 
-_PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --ink:#1b2430; --soft:#5b6877; --line:#dfe5ec; --card:#fff; --page:#f5f7fa; --good:#12805c; --bad:#c0392b; --warn:#a15c00 }
-@media (prefers-color-scheme: dark) { :root { --ink:#e7edf4; --soft:#9aa8b8; --line:#2c3846; --card:#18212c; --page:#10171f; --good:#3ecf9a; --bad:#ff7b6b; --warn:#f0b35a } }
-body { margin:0; background:var(--page); color:var(--ink); font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif }
-main { max-width:1040px; margin:0 auto; padding:24px 20px 60px }
-.banner { background:var(--warn); color:#fff; border-radius:8px; padding:8px 14px; font-weight:600 }
-.verdict, .card { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:16px 20px; margin:16px 0 }
-.verdict { border-left:6px solid var(--bad) } .verdict.good { border-left-color:var(--good) } .verdict.doubt { border-left-color:var(--warn) }
-h1 { font-size:22px; margin:0 0 8px } ul { margin:8px 0; padding-left:20px } code { font-size:13px; word-break:break-all }
-table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th { text-align:right; color:var(--soft); font-weight:500 }
-th:first-child, td:first-child { text-align:left } td { text-align:right; padding:3px 8px; border-top:1px solid var(--line) } th { padding:3px 8px }
-dl { display:grid; grid-template-columns:max-content 1fr; gap:2px 18px; margin:0 } dt { color:var(--soft) } dd { margin:0; overflow-wrap:anywhere }
-.plots { display:grid; grid-template-columns:repeat(auto-fit,minmax(440px,1fr)); gap:16px } .soft { color:var(--soft) }
-</style></head><body><main>
-$banners
-<section class="verdict $kind"><h1>$headline</h1><ul>$reasons</ul><p>$prediction</p>$next</section>
-<section class="card"><table><thead><tr>$head</tr></thead><tbody>$cells</tbody></table><p class="soft">$arrivals</p></section>
-<script>$plotly</script>
-<section class="card plots">$plots</section>
-<section class="card"><dl>$facts</dl></section>
-</main></body></html>
-""")
+_PAGE = Template(Path(__file__).with_name("report_page.html").read_text(encoding="utf-8"))

@@ -1,7 +1,6 @@
 """A run's folder: run.json, records.csv.gz and report.html, written and read."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def write_run(folder: Path, measurement: Measurement, decision: Decision, record
 def _write(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    part.replace(path)
 
 
 def load_run(path: str | Path) -> tuple[Measurement, Records]:

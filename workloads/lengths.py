@@ -134,7 +134,7 @@ class Lognormal(_Inverse):
 
 def _normal(q: NDArray[np.float64]) -> NDArray[np.float64]:
     """Inverse of the normal distribution function."""
-    from scipy.special import ndtri  # 60 ms to import, and only lognormals need it
+    from scipy.special import ndtri  # noqa: PLC0415  (60 ms to import; only lognormals need it)
 
     return np.asarray(ndtri(q))
 

@@ -5,11 +5,13 @@ many as the target's own count of a few probes asks for. Every prompt begins wit
 no engine has seen it before, after the head that it shares on purpose.
 """
 
+from pathlib import Path
+
 import numpy as np
 
 from workloads.arrivals import Arrival
 
-WORDS = ["time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week", "company", "system", "program", "question", "work", "night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact", "month", "lot", "right", "study", "book", "eye", "job", "word", "business", "issue", "side", "kind", "head", "house", "service", "friend", "father", "power", "hour", "game", "line", "end", "member", "law", "car", "city", "community", "name", "president", "team", "minute", "idea", "body", "information", "back", "parent", "face", "others", "level", "office", "door", "health", "person", "art", "war", "history", "party", "result", "change", "morning", "reason", "research", "girl", "guy", "moment", "air", "teacher", "force", "education", "foot", "boy", "age", "policy", "music", "market", "sense", "nation", "plan", "college", "interest"]
+WORDS = Path(__file__).with_name("words.txt").read_text(encoding="ascii").split()
 _STOCK = 65_536  # words laid out ahead; a prompt is a slice of them
 
 

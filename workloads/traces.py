@@ -73,7 +73,9 @@ def load_trace(path: str, speed: float = 1.0, limit: int | None = None) -> Trace
     """An Azure CSV (also .gz), replayed ``speed`` times faster. Raises ConfigError with the line."""
     file = Path(path)
     opener = gzip.open if file.suffix == ".gz" else open
-    moments, inputs, outputs = [], [], []
+    moments: list[float] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
     try:
         with opener(file, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines)
