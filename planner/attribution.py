@@ -3,9 +3,16 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from planner.calibrate import DecodeModel, PrefillModel, fit_decode, fit_envelope, fit_queue
+from planner.calibrate import (
+    DEFAULT_CHUNK_TOKENS,
+    DecodeModel,
+    PrefillModel,
+    fit_decode,
+    fit_envelope,
+    fit_queue,
+)
 from planner.config import Plan
-from planner.measurement import Measurement, Size
+from planner.measurement import Measurement, Size, in_window
 from planner.predict import (
     DECODE_LIMIT,
     Traffic,
@@ -50,14 +57,19 @@ class Picture:
         }
 
 
-def picture(plan: Plan | None, m: Measurement, window: Records) -> Picture:
-    """Put it together for a run whose deployment is known."""
+def picture(plan: Plan | None, m: Measurement, records: Records, window: Records) -> Picture:
+    """Put it together for a run whose deployment is known.
+
+    The models are fitted on all that was sent, the warm-up included: at the start queues are empty
+    and batches small, which shows what a prefill and a step take by themselves.
+    """
     assert m.deployment is not None
     size, ok = m.deployment, window.where(window.ok)
     cap = size.max_running_requests or UNKNOWN_CAP
     known = plan.routing.prefill if plan else None
     routing = known or DEFAULT_ROUTING
-    decode = fit_decode(ok, size.decode_instances)
+    sent = records.where(in_window(records, 0.0))
+    decode = fit_decode(sent.where(sent.ok), size.decode_instances)
     traffic = Traffic(
         window.due_s,
         window.effective_tokens,
@@ -66,8 +78,10 @@ def picture(plan: Plan | None, m: Measurement, window: Records) -> Picture:
     )
     state = decode_state(decode, traffic, size.decode_instances, cap)
     bound, why = _decode_bound(m, decode, cap, state.utilisation, state.slot_wait_p99_s)
-    envelope = fit_envelope(ok)
-    prefill = envelope if bound else fit_queue(window, envelope, size.prefill_instances, routing)
+    chunk = float(plan.chunk_tokens) if plan and plan.chunk_tokens else DEFAULT_CHUNK_TOKENS
+    setup_s = plan.iteration_overhead_ms / 1000 if plan else 0.0
+    envelope = fit_envelope(sent.where(sent.ok), chunk, setup_s)
+    prefill = envelope if bound else fit_queue(sent, envelope, size.prefill_instances, routing)
     see = Picture(
         size, cap, routing, known is not None, prefill, decode, traffic, bound, state.utilisation
     )

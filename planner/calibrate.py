@@ -9,33 +9,41 @@ decode    t(b) = alpha + beta * b, from each request's TPOT over the mean batch 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from planner.queueing import simulate_waits
+from planner.queueing import assign, simulate_packed
 from planner.records import Floats, Records
 
 MIN_OVERHEAD_S = 0.001
 GRID = 24
+DEFAULT_CHUNK_TOKENS = 8192.0  # SGLang's and vLLM's on large GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillModel:
-    """S(L) = slope_s * L; overhead_s comes on top."""
+    """S(L) = slope_s * L in iterations of ``chunk_tokens``; overhead_s comes on top."""
 
     slope_s: float
     overhead_s: float
     source: str
+    chunk_tokens: float = DEFAULT_CHUNK_TOKENS
+    setup_s: float = 0.0  # of one iteration
 
     def ttft(
         self, due_s: Floats, tokens: Floats, instances: int, routing: str, seed: int = 0
     ) -> Floats:
         """TTFT of the P part for these arrivals: wait + service + overhead."""
-        service = self.slope_s * tokens
-        waits = simulate_waits(due_s, service, instances, routing, seed)
-        return waits + service + self.overhead_s
+        number = assign(due_s, self.slope_s * tokens, instances, routing, seed)
+        out = np.empty(len(due_s))
+        for k in range(instances):
+            mine = number == k
+            out[mine] = simulate_packed(
+                due_s[mine], tokens[mine], self.slope_s, self.chunk_tokens, self.setup_s
+            )
+        return out + self.overhead_s
 
     def utilisation(self, due_s: Floats, tokens: Floats, instances: int) -> float:
         """Work offered over work that can be done."""
@@ -102,12 +110,17 @@ def shared_batch(begin_s: Floats, end_s: Floats) -> Floats:
     return np.asarray((integral(end_s) - integral(begin_s)) / span)
 
 
-def fit_envelope(ok: Records) -> PrefillModel:
+def fit_envelope(ok: Records, chunk_tokens: float, setup_s: float) -> PrefillModel:
     """From the quickest answers of each length: what a prefill takes when nobody is before it."""
+    slope_s, overhead_s, source = _quickest(ok)
+    return PrefillModel(slope_s, overhead_s, source, chunk_tokens, setup_s)
+
+
+def _quickest(ok: Records) -> tuple[float, float, str]:
     tokens, ttft_s = ok.effective_tokens, ok.ttft_s
     if len(ok) < 20:
         slope = float(np.min(ttft_s / tokens)) if len(ok) else 0.0
-        return PrefillModel(max(slope, 0.0), MIN_OVERHEAD_S, "too few answers")
+        return max(slope, 0.0), MIN_OVERHEAD_S, "too few answers"
     # Lower hull: every line that lies below all points; the one that is highest at the mean length.
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, 11)))
     lengths, quickest = [], []
@@ -118,9 +131,9 @@ def fit_envelope(ok: Records) -> PrefillModel:
             lengths.append(float(tokens[k]))
             quickest.append(float(ttft_s[k]))
     if len(set(lengths)) < 2:
-        return PrefillModel(quickest[0] / max(lengths[0], 1), MIN_OVERHEAD_S, "one prompt length")
+        return quickest[0] / max(lengths[0], 1), MIN_OVERHEAD_S, "one prompt length"
     slope, overhead = _below(np.array(lengths), np.array(quickest))
-    return PrefillModel(slope, max(overhead, MIN_OVERHEAD_S), "the quickest answers")
+    return slope, max(overhead, MIN_OVERHEAD_S), "the quickest answers"
 
 
 def _below(x: Floats, y: Floats) -> tuple[float, float]:
@@ -148,7 +161,7 @@ def fit_queue(
     target = np.log(np.quantile(ttft_s[seen], levels))
 
     def error(slope: float) -> float:
-        model = PrefillModel(slope, envelope.overhead_s, "")
+        model = replace(envelope, slope_s=slope)
         simulated = model.ttft(due_s, tokens, instances, routing)[seen]
         return float(np.abs(np.log(np.quantile(simulated, levels)) - target).mean())
 
@@ -160,8 +173,5 @@ def fit_queue(
         errors = [error(float(s)) for s in grid]
         k = int(np.argmin(errors))
         grid = np.linspace(grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)], 9)
-    return PrefillModel(
-        float(grid[int(np.argmin([error(float(s)) for s in grid]))]),
-        envelope.overhead_s,
-        "this run's queue",
-    )
+    best = float(grid[int(np.argmin([error(float(s)) for s in grid]))])
+    return replace(envelope, slope_s=best, source="this run's queue")

@@ -114,7 +114,7 @@ def decide(
                 "An SLO is missed, but how many P and D run is not known: give a plan with deployment.",
             ],
         )
-    see = picture(plan, m, window) if size is not None else None
+    see = picture(plan, m, records, window) if size is not None else None
     if "fail" not in tests.values():
         return _hold(m, see, confidence, facts)
     assert see is not None

@@ -1,6 +1,6 @@
 """Queues in Kendall's words; nothing here knows of language models. Times in one unit, rates in its inverse.
 
-Where a formula's assumptions do not hold, ``simulate_waits`` plays the queue.
+Where a formula's assumptions do not hold, the simulations play the queue.
 """
 
 import heapq
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def mm1_mean_sojourn(arrival_rate: float, service_rate: float) -> float:
@@ -22,24 +23,53 @@ def mm1_sojourn_quantile(arrival_rate: float, service_rate: float, q: float) -> 
     return -math.log1p(-q) * mm1_mean_sojourn(arrival_rate, service_rate)
 
 
-def simulate_waits(
-    arrivals: Floats, services: Floats, servers: int, routing: str, seed: int = 0
-) -> Floats:
-    """Waits of FCFS servers with a queue each (GI/G/1 per server), for arrivals in order of time.
-
-    ``routing``: round-robin, random, or least-load (least work left, which equals one central
-    queue). Exact for the arrivals given; as a forecast it has their sampling noise.
-    """
+def assign(arrivals: Floats, services: Floats, servers: int, routing: str, seed: int = 0) -> Ints:
+    """Which server each arrival goes to: round-robin, random, or least-load (least work left)."""
+    if routing == "random":
+        return np.random.default_rng(seed).integers(0, servers, len(arrivals))
     if routing == "least-load" and servers > 1:
         return _least_work(arrivals, services, servers)
-    waits = np.empty(len(arrivals))
-    number = np.arange(len(arrivals))
-    if routing == "random":
-        number = np.random.default_rng(seed).integers(0, servers, len(arrivals))
+    return np.arange(len(arrivals)) % servers
+
+
+def simulate_sojourns(arrivals: Floats, services: Floats, number: Ints, servers: int) -> Floats:
+    """Time in the system at FCFS servers with a queue each (GI/G/1 per server).
+
+    Exact for the arrivals given; as a forecast it has their sampling noise.
+    """
+    sojourns = np.empty(len(arrivals))
     for k in range(servers):
-        mine = number % servers == k
-        waits[mine] = lindley(arrivals[mine], services[mine])
-    return waits
+        mine = number == k
+        sojourns[mine] = lindley(arrivals[mine], services[mine]) + services[mine]
+    return sojourns
+
+
+def simulate_packed(
+    arrivals: Floats, sizes: Floats, per_unit: float, pack: float, setup: float = 0.0
+) -> Floats:
+    """Time in the system at one FCFS server that works in iterations of up to ``pack`` units.
+
+    An iteration takes ``setup`` + ``per_unit`` for each unit; whoever is completed by it leaves at
+    its end, so a small job waits for the large one beside it. Jobs larger than ``pack`` take several.
+    """
+    out = np.empty(len(arrivals))
+    moments, left = arrivals.tolist(), sizes.tolist()
+    now, head, n = 0.0, 0, len(moments)
+    while head < n:
+        now = max(now, moments[head])
+        room, k = pack, head
+        while k < n and moments[k] <= now and room > 0:
+            take = min(left[k], room)
+            left[k] -= take
+            room -= take
+            if left[k] > 0:
+                break
+            k += 1
+        now += setup + per_unit * (pack - room)
+        for j in range(head, k):
+            out[j] = now - moments[j]
+        head = k
+    return out
 
 
 def lindley(arrivals: Floats, services: Floats) -> Floats:
@@ -51,14 +81,14 @@ def lindley(arrivals: Floats, services: Floats) -> Floats:
     return walk - np.minimum.accumulate(walk)
 
 
-def _least_work(arrivals: Floats, services: Floats, servers: int) -> Floats:
-    free = [0.0] * servers
-    waits = np.empty(len(arrivals))
-    for k, (arrival, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
-        start = max(heapq.heappop(free), arrival)
-        waits[k] = start - arrival
-        heapq.heappush(free, start + service)
-    return waits
+def _least_work(arrivals: Floats, services: Floats, servers: int) -> Ints:
+    free = [(0.0, k) for k in range(servers)]
+    number = np.empty(len(arrivals), np.int64)
+    for i, (arrival, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
+        moment, k = heapq.heappop(free)
+        number[i] = k
+        heapq.heappush(free, (max(moment, arrival) + service, k))
+    return number
 
 
 def ps_occupancy(arrival_rate: float, work: float, speed: Floats) -> Floats:
