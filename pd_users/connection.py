@@ -7,11 +7,13 @@ import base64
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import gevent
 from gevent import socket, ssl
+from gevent.lock import BoundedSemaphore
 
 from pd_users.endpoint import Endpoint
 from pd_users.failures import ExchangeError
@@ -76,6 +78,10 @@ class Connection:
             self._sock.sendall(memoryview(data)[written:])
             self._sock.settimeout(0.0)
 
+    def holds_more(self) -> bool:
+        """Whether TLS has bytes for us that are no longer on the socket."""
+        return bool(self._sock.pending())
+
     def is_alive(self) -> bool:
         """Whether an idle connection is still open: there must be nothing to read."""
         try:
@@ -102,6 +108,16 @@ def _stamps(sock: Any) -> bool:
         return False
 
 
+def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
+    """Like getaddrinfo, which gevent runs in a thread; numbers need none."""
+    try:
+        version = ip_address(host).version
+    except ValueError:
+        return list(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+
 class Dialer:
     """Opens connections to one endpoint."""
 
@@ -116,6 +132,7 @@ class Dialer:
         self._port = (proxy.port or 80) if self._via_proxy else endpoint.port
         self._addresses: list[tuple[Any, ...]] = []
         self._resolved_at = -RESOLVE_AGAIN_S
+        self._resolving = BoundedSemaphore(1)
         self._turn = 0
 
     @property
@@ -185,16 +202,17 @@ class Dialer:
         raise self._failed(f"cannot connect to {self._where}: {reason}")
 
     def _resolve(self) -> list[tuple[Any, ...]]:
-        now = time.monotonic()
-        if not self._addresses or now - self._resolved_at > RESOLVE_AGAIN_S:
-            try:
-                self._addresses = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_STREAM)
-            except (OSError, UnicodeError) as error:
-                if not self._addresses:
-                    reason = getattr(error, "strerror", None) or str(error)
-                    raise self._failed(f"the name {self._host} is unknown: {reason}") from None
-            self._resolved_at = now
-        return self._addresses
+        with self._resolving:  # one look-up for all who wait for it
+            now = time.monotonic()
+            if not self._addresses or now - self._resolved_at > RESOLVE_AGAIN_S:
+                try:
+                    self._addresses = _look_up(self._host, self._port)
+                except (OSError, UnicodeError) as error:
+                    if not self._addresses:
+                        reason = getattr(error, "strerror", None) or str(error)
+                        raise self._failed(f"the name {self._host} is unknown: {reason}") from None
+                self._resolved_at = now
+            return self._addresses
 
     def _tunnel(self, sock: Any) -> None:
         """Ask the proxy to connect us through."""

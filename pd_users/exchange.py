@@ -118,16 +118,10 @@ class Exchange:
             self._waiter.switch(None)
 
     def _on_readable_tls(self) -> None:
-        """The socket says nothing of what TLS has already taken off it: read until it runs dry."""
-        try:
-            while not self._how:
-                self._read()
-        except WOULD_BLOCK:
-            return
-        except Exception as error:
-            self._bug = error
-            self._stop("bug")
-        self._waiter.switch(None)
+        """The socket says nothing of what TLS has already taken off it."""
+        self._on_readable()
+        while not self._how and self._connection.holds_more():
+            self._on_readable()
 
     def _read(self) -> None:
         try:
@@ -158,6 +152,7 @@ class Exchange:
         if self._sink.token_events:
             self._awaiting_token = False
             self.late_s, self.unseen_s = self._lag.now_s(), self._lag.unseen_s()
+            self._arm()  # from here on another limit holds
         elif not self._head_complete:
             self._head_bytes += size
             if self._head_bytes > MAX_HEAD_BYTES:
@@ -209,7 +204,7 @@ class Exchange:
         if sink.token_events:
             quiet, limit_s, what = sink.progress, limits.between_bytes_s, "no event"
         else:
-            quiet, limit_s, what = self.sent, limits.first_byte_s, "no token"
+            quiet, limit_s, what = self.sent, limits.first_byte_s, "no answer"
         if quiet + limit_s < total:
             return quiet + limit_s, "stalled", f"{what} for {limit_s:g} s"
         return total, "timeout", f"not complete within {limits.total_s:g} s"
