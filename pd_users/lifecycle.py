@@ -7,6 +7,7 @@ the run (docs/decisions.md says why).
 
 from locust.env import Environment
 
+import contextlib
 import logging
 import sys
 from typing import Any
@@ -17,7 +18,7 @@ from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
 from pd_users.embedded import EmbeddedEmulator
 from pd_users.errors import TargetError
-from pd_users.prepare import Ask, Prepared, prepare
+from pd_users.prepare import Ask, Prepared, prepare, usual_slots
 from pd_users.progress import Progress
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -45,8 +46,8 @@ class Lifecycle:
         self._timer: gevent.Greenlet | None = None
         self._progress: Progress | None = None
         self._emulator: EmbeddedEmulator | None = None
-        # Locust's own timer would stop the run before it is drained, so it never sees the limit.
-        options.run_time = None
+        if options.headless or options.autostart:
+            options.run_time = None  # else Locust's own timer would race with ours
 
     @property
     def run(self) -> Run | None:
@@ -100,6 +101,15 @@ class Lifecycle:
             self.prepare_or_exit()
         else:
             self.host()
+            self._show_slots()
+
+    def _show_slots(self) -> None:
+        """What the web form shows as number of users: the slots that the rate can need."""
+        if self.options.num_users is None:
+            with contextlib.suppress(*AVOIDABLE):  # a wrong option is told at the start
+                self.options.num_users = usual_slots(self.options, self._run_time_s)
+        if self.options.spawn_rate is None:
+            self.options.spawn_rate = 100
 
     def _mind_the_console(self) -> None:
         if self.options.spawn_rate is not None:

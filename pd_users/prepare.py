@@ -144,6 +144,17 @@ def slots_for(rate_rps: float, limits: Timeouts, window_s: float) -> int:
     return int(min(max(rate_rps * longest_s * 1.2 + 10, MIN_SLOTS), MAX_SLOTS))
 
 
+def usual_slots(parsed: Any, run_time_s: float | None) -> int:
+    """Slots for the options as they stand, before any look at the target."""
+    options = read(parsed)
+    plan = load_plan(options.plan) if options.plan else None
+    workload = load(options, None)
+    window_s = float(run_time_s or workload.window_s or DEFAULT_WINDOW_S)
+    ttft_ms, tpot_ms = _slo(options, plan, [workload])
+    limits = timeouts_for(ttft_ms / 1000, tpot_ms / 1000, workload.longest_output_tokens)
+    return slots_for(_rate(options, plan, [workload]), limits, window_s)
+
+
 def _deployment(plan: Plan | None, learned: Learned) -> dict[str, Any] | None:
     """What runs there: what the plan says, else what the emulator says of itself."""
     if plan is not None and plan.deployment is not None:

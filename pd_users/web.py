@@ -94,12 +94,12 @@ def _refuse(why: str) -> Response:
 
 
 def _take_over(environment: Environment, form: dict[str, list[str]]) -> None:
-    """Our options from the form into the parsed ones, each in its own type."""
+    """Our options out of the form into the parsed ones, each in its own type."""
     options: Any = environment.parsed_options
     if form.get("host", [""])[0]:
         environment.host = options.host = form["host"][0]
     for name in (*OPTIONS, *LISTS, *FLAGS):
-        given = form.get(dest(name))
+        given = form.pop(dest(name), None)  # taken: Locust's reading of lists would fail on ''
         if given is None:
             continue
         value: Any = given[0]
