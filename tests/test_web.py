@@ -71,7 +71,9 @@ def wait_for(url: str) -> None:
 
 def swarm(url: str, **form: str) -> dict[str, Any]:
     """Locust's own start request, as its page sends it."""
-    body = urllib.parse.urlencode({"user_count": "50", "spawn_rate": "50", **form}).encode()
+    blank = dict.fromkeys(("rate", "workload", "confidence", "plan", "host", "run_time"), "")
+    fields = {"user_count": "50", "spawn_rate": "50", **blank, **form}
+    body = urllib.parse.urlencode(fields).encode()
     with urllib.request.urlopen(f"{url}/swarm", body, timeout=60) as answer:
         return json.loads(answer.read())  # type: ignore[no-any-return]
 
