@@ -4,22 +4,34 @@ early        (SGLang) a decode slot is taken before prefill starts and held to t
              token, made by P, is streamed when the request enters D's running batch
 sequential   (vLLM) P first; D admits when it has a slot, pulls the KV and makes the first token
 
-The clock is handed in. ``stepwise`` plays every decode step (a live server has to send each token);
-otherwise the steps between two changes of a batch are jumped over in closed form.
+The clock is handed in: ``advance(now)`` plays what happens until then. With ``single_steps`` every
+decode step is played (a live server sends each token); otherwise those between two changes of a batch
+are jumped over. Both give the same moments.
 """
 
-import heapq
-import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from random import Random
+from typing import Any
 
-from emulator.instances import Decode, Prefill
-from emulator.model import Deployment, Engine, Request
+from emulator.decode import Decode
+from emulator.model import Arrival, Deployment, Engine, Request
+from emulator.prefill import Prefill
+from emulator.routing import Router
+
+Handler = Callable[[Any, float], None]
+EARLIER, LATER = 0, 1  # what happens at the same moment: arrivals at D, then the ends of its steps
 
 
-def _nothing(_what: object) -> None:
-    return None
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who wants to know: after each play of a D (its next step, or several), after each request."""
+
+    on_play: Callable[[Decode], None]
+    on_end: Callable[[Request], None]
 
 
 class Cluster:
@@ -30,196 +42,214 @@ class Cluster:
         engine: Engine,
         deployment: Deployment,
         seed: int = 0,
-        stepwise: bool = False,
-        on_step: Callable[[Decode], None] = _nothing,
-        on_end: Callable[[Request], None] = _nothing,
+        single_steps: bool = False,
+        listener: Listener | None = None,
     ) -> None:
-        self.engine = engine
-        self.deployment = deployment
+        self.engine, self.deployment = engine, deployment
         self.prefills: list[Prefill] = []
         self.decodes: list[Decode] = []
-        self.transfers_s: list[float] = []
-        self._stepwise = stepwise
-        self._on_step, self._on_end = on_step, on_end
-        self._rng = random.Random(seed)
-        self._turns = {"prefill": count(), "decode": count()}
-        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._seed = seed
+        self._single = single_steps
+        self._listener = listener
+        self._first_from_prefill = deployment.admission == "early"
+        self._to_prefill = Router(Random(f"{seed} to prefill"))
+        self._to_decode = Router(Random(f"{seed} to decode"))
+        self._events: list[tuple[float, int, int, Handler, Any]] = []
         self._order = count()
-        self.apply(deployment)
+        self.apply(deployment, 0.0)
 
-    # -- deployment ----------------------------------------------------------------------------
+    # -- deployment ------------------------------------------------------------------------------
 
-    def apply(self, deployment: Deployment) -> None:
+    def apply(self, deployment: Deployment, now: float) -> None:
         """Change the deployment; instances that go keep what they have and get nothing new."""
+        if deployment.admission != self.deployment.admission:
+            raise ValueError("admission: fixed when the cluster starts.")
         self.deployment = deployment
-        for pool, wanted, make in (
-            (self.prefills, deployment.prefill_instances, self._new_prefill),
-            (self.decodes, deployment.decode_instances, self._new_decode),
-        ):
-            for number in range(max(wanted, len(pool))):
-                if number >= len(pool):
-                    pool.append(make(number))  # type: ignore[arg-type]
-                pool[number].draining = number >= wanted
+        prefills, decodes = deployment.prefill_instances, deployment.decode_instances
+        for number in range(len(self.prefills), prefills):
+            rng = Random(f"{self._seed} prefill {number}")
+            self.prefills.append(Prefill(number, self.engine, rng))
+        for number in range(len(self.decodes), decodes):
+            rng = Random(f"{self._seed} decode {number}")
+            cap = deployment.max_running_requests
+            self.decodes.append(Decode(number, self.engine, cap, rng))
+        self._open_prefills, self._open_decodes = self.prefills[:prefills], self.decodes[:decodes]
         for decode in self.decodes:
-            decode.cap = deployment.max_running_requests
+            decode.slots.cap = deployment.max_running_requests
+            self._admit(decode, now)
 
-    def _new_prefill(self, number: int) -> Prefill:
-        return Prefill(number, self.engine)
-
-    def _new_decode(self, number: int) -> Decode:
-        return Decode(number, self.engine, self.deployment.max_running_requests)
-
-    # -- in ------------------------------------------------------------------------------------
+    # -- the way of a request ----------------------------------------------------------------------
 
     def submit(self, request: Request, now: float) -> None:
-        """A request was received."""
-        p = self._route("prefill", [p for p in self.prefills if not p.draining])
-        request.prefill_instance = p
-        if self.deployment.admission == "early":
-            d = self._route("decode", [d for d in self.decodes if not d.draining])
-            request.decode_instance = d
-            self.prefills[p].bootstrapping += 1
-            self.decodes[d].waiting.append(request)
-            self._admit(self.decodes[d], now)
-        else:
-            self._prefill(request, now)
-
-    def abort(self, request: Request, now: float) -> None:
-        """The client went away."""
-        if request.outcome:
+        """A request was received: a router gives it to a P, with early admission to a D as well."""
+        prefill = self._to_prefill.pick(self.deployment.routing_prefill, self._open_prefills)
+        request.prefill_instance = prefill.number
+        prefill.pending_tokens += request.prompt_tokens
+        if not self._first_from_prefill:
+            self._enqueue(prefill, request, now)
             return
-        request.outcome = "aborted"
-        self.prefills[request.prefill_instance].drop(request)
-        for decode in self.decodes:
-            if request in decode.waiting:
-                decode.waiting.remove(request)
-                if self.deployment.admission == "early":
-                    self.prefills[request.prefill_instance].bootstrapping -= 1
-        if request.decode_instance >= 0 and request.admitted == request.admitted:
-            decode = self.decodes[request.decode_instance]
-            if request in decode.running:
-                decode.cut(request)
-                self._at(decode.change_at, self._change(decode, decode.change_at))
-            else:
-                decode.release(request)
-                if request in decode.ready:
-                    decode.ready.remove(request)
-                self._admit(decode, now)
+        request.phase = "bootstrap"
+        prefill.bootstrapping += 1
+        self._want_slot(request, now)
 
-    def _route(self, role: str, pool: "list[Prefill] | list[Decode]") -> int:
-        policy = getattr(self.deployment, f"routing_{role}")
-        if policy == "random":
-            return self._rng.choice(pool).number
-        turn = next(self._turns[role])
-        if policy == "round-robin":
-            return pool[turn % len(pool)].number
-        first = turn % len(pool)  # ties go round
-        rotated = [*pool[first:], *pool[:first]]
-        return min(rotated, key=_load).number
-
-    # -- the way of a request --------------------------------------------------------------------
-
-    def _prefill(self, request: Request, now: float) -> None:
-        prefill = self.prefills[request.prefill_instance]
-        idle = prefill.done_at == inf
-        prefill.enqueue(request, now)
-        if idle:
-            self._at(prefill.done_at, self._iteration_end(prefill))
-
-    def _iteration_end(self, prefill: Prefill) -> Callable[[float], None]:
-        def end(now: float) -> None:
-            done = prefill.finish()
-            if prefill.done_at < inf:
-                self._at(prefill.done_at, end)
-            for request in done:
-                self._prefilled(request, now)
-
-        return end
-
-    def _prefilled(self, request: Request, now: float) -> None:
-        if request.outcome:
-            return
-        if self.deployment.admission == "early" and request.decode_instance >= 0:
-            self._transfer(request, now)
-            return
-        d = self._route("decode", [d for d in self.decodes if not d.draining])
-        request.decode_instance = d
-        self.decodes[d].waiting.append(request)
-        self._admit(self.decodes[d], now)
+    def _want_slot(self, request: Request, now: float) -> None:
+        decode = self._to_decode.pick(self.deployment.routing_decode, self._open_decodes)
+        request.decode_instance, request.prealloc_s = decode.number, now
+        decode.slots.waiting.append(request)
+        self._admit(decode, now)
 
     def _admit(self, decode: Decode, now: float) -> None:
-        for request in decode.admit():
-            request.admitted = now
-            if request.prefill_done == request.prefill_done:
+        slots = decode.slots
+        if not slots.waiting and not slots.retracted:
+            return
+        back, new = slots.admit(decode.running_kv(now) if self.engine.kv_reserve is not None else 0)
+        for request in back:
+            request.slot_s = now
+            self._transfer(request, now)
+        for request in new:
+            request.slot_s = now
+            if self._first_from_prefill:
+                prefill = self.prefills[request.prefill_instance]
+                prefill.bootstrapping -= 1
+                self._enqueue(prefill, request, now)
+            else:
+                self._transfer(request, now)
+        if self.engine.kv_reserve is not None:
+            planned = decode.next_s
+            decode.squeeze(now)
+            self._expect(decode, planned)
+
+    def _enqueue(self, prefill: Prefill, request: Request, now: float) -> None:
+        if prefill.enqueue(request, now):
+            self._at(prefill.done_s, EARLIER, self._iteration_ends, prefill)
+
+    def _iteration_ends(self, prefill: Prefill, now: float) -> None:
+        done = prefill.finish()
+        if prefill.done_s < inf:
+            self._at(prefill.done_s, EARLIER, self._iteration_ends, prefill)
+        for request in done:
+            if self._first_from_prefill:
                 self._transfer(request, now)
             else:
-                self.prefills[request.prefill_instance].bootstrapping -= 1
-                self._prefill(request, now)
+                request.phase = "slot"
+                self._want_slot(request, now)
 
     def _transfer(self, request: Request, now: float) -> None:
+        """KV goes from P to D, or back to D from where a retracted request left it."""
+        request.phase = "transfer"
+        request.transfer_took_s = duration = self.engine.transfer_s(request.context)
+        self.prefills[request.prefill_instance].inflight += 1
+        self._at(now + duration, EARLIER, self._kv_arrives, request)
+
+    def _kv_arrives(self, request: Request, now: float) -> None:
+        self.prefills[request.prefill_instance].inflight -= 1
+        if request.phase == "transfer":
+            decode = self.decodes[request.decode_instance]
+            planned = decode.next_s
+            decode.arrive(request, now)
+            self._expect(decode, planned)
+
+    def _step_ends(self, decode: Decode, now: float) -> None:
+        if decode.next_s != now:
+            return  # planned anew since
+        ended = decode.play(self._first_from_prefill, self._single)
+        if decode.next_s < inf:
+            self._at(decode.next_s, LATER, self._step_ends, decode)
+        if self._listener:
+            self._listener.on_play(decode)
+        for request in ended:
+            self._end(request)
+        if ended or decode.slots.retracted:
+            self._admit(decode, now)
+
+    def _end(self, request: Request) -> None:
+        request.phase = "over"
+        request.outcome = request.outcome or "ok"
+        if self._listener:
+            self._listener.on_end(request)
+
+    # -- aborts ------------------------------------------------------------------------------------
+
+    def abort(self, request: Request, now: float, outcome: str = "aborted") -> None:
+        """The client went away: its slot is free at once, or at the end of the running step."""
+        if request.outcome:
+            return
+        request.outcome = outcome
+        if request.phase == "running":
+            decode = self.decodes[request.decode_instance]
+            planned = decode.next_s
+            decode.cut(request, now)
+            self._expect(decode, planned)
+            return
+        self._remove(request, now)
+        self._end(request)
+
+    def _remove(self, request: Request, now: float) -> None:
+        prefill = self.prefills[request.prefill_instance]
+        if request.phase == "bootstrap":
+            prefill.bootstrapping -= 1
+            prefill.pending_tokens -= request.prompt_tokens
+        if request.phase == "prefill":
+            prefill.drop(request)
+        if request.decode_instance < 0:
+            return
         decode = self.decodes[request.decode_instance]
-        tokens = request.prompt_tokens * self.engine.transfer_per_token
-        duration = self.engine.transfer_base + tokens
-        decode.transferring += 1
-        self.transfers_s.append(duration)
+        match request.phase:
+            case "bootstrap" | "slot":
+                decode.slots.waiting.remove(request)
+            case "retracted":
+                decode.slots.retracted.remove(request)
+            case "arrived":
+                decode.arrived.remove(request)
+                decode.slots.release_outside(request)
+            case _:  # in prefill or on its way, with a slot
+                decode.slots.release_outside(request)
+        self._admit(decode, now)
 
-        def arrived(moment: float) -> None:
-            decode.transferring -= 1
-            if request.outcome:
-                return
-            decode.arrive(request, moment)
-            self._at(decode.change_at, self._change(decode, decode.change_at))
+    # -- time --------------------------------------------------------------------------------------
 
-        self._at(now + duration, arrived)
+    def _expect(self, decode: Decode, planned: float) -> None:
+        if decode.next_s != planned:
+            self._at(decode.next_s, LATER, self._step_ends, decode)
 
-    def _change(self, decode: Decode, planned: float) -> Callable[[float], None]:
-        def change(now: float) -> None:
-            if decode.change_at != planned:
-                return  # planned anew since
-            first_on_joining = self.deployment.admission == "early"
-            ended = decode.play(first_on_joining, self._stepwise)
-            if self._stepwise:
-                self._on_step(decode)
-            for request in ended:
-                decode.release(request)
-                if not request.outcome:
-                    request.outcome = "ok"
-                self._on_end(request)
-            if ended:
-                self._admit(decode, now)
-            if decode.change_at < inf:
-                self._at(decode.change_at, self._change(decode, decode.change_at))
+    def _at(self, moment: float, rank: int, handler: Handler, subject: object) -> None:
+        heappush(self._events, (moment, rank, next(self._order), handler, subject))
 
-        return change
-
-    # -- time ------------------------------------------------------------------------------------
-
-    def _at(self, moment: float, action: Callable[[float], None]) -> None:
-        heapq.heappush(self._events, (moment, next(self._order), action))
-
-    def next_event(self) -> float:
+    def next_event_s(self) -> float:
         """When something happens next; inf: never."""
         return self._events[0][0] if self._events else inf
 
     def advance(self, now: float) -> None:
         """Play everything that happens up to ``now``, in order."""
-        while self._events and self._events[0][0] <= now:
-            moment, _, action = heapq.heappop(self._events)
-            action(moment)
-
-
-def _load(instance: "Prefill | Decode") -> float:
-    return instance.load_tokens if isinstance(instance, Prefill) else instance.load
+        events = self._events
+        while events and events[0][0] <= now:
+            moment, _, _, handler, subject = heappop(events)
+            handler(subject, moment)
 
 
 def simulate(
-    arrivals: Iterable[Request], deployment: Deployment, engine: Engine | None = None, seed: int = 0
+    arrivals: Iterable[Arrival],
+    deployment: Deployment,
+    engine: Engine | None = None,
+    seed: int = 0,
+    watch: tuple[float, Callable[[Cluster, float], None]] | None = None,
 ) -> list[Request]:
-    """Play ``arrivals`` (in order of ``received``) in virtual time; the same requests, finished."""
+    """Play ``arrivals`` (in order of time) in virtual time; one finished request each.
+
+    ``watch`` = (seconds, look): ``look(cluster, now)`` is called that often, as a scraper would.
+    """
     cluster = Cluster(engine or Engine(), deployment, seed)
-    requests = list(arrivals)
-    for request in requests:
-        cluster.advance(request.received)
-        cluster.submit(request, request.received)
+    every_s, look = watch or (inf, lambda _cluster, _now: None)
+    look_s = every_s
+    requests = []
+    for at_s, prompt, output, blocks, hit in arrivals:
+        while look_s <= at_s:
+            cluster.advance(look_s)
+            look(cluster, look_s)
+            look_s += every_s
+        cluster.advance(at_s)
+        request = Request(at_s, prompt, output, blocks, hit)
+        requests.append(request)
+        cluster.submit(request, at_s)
     cluster.advance(inf)
     return requests

@@ -1,26 +1,28 @@
 """Faults on purpose: what a channel or an engine does to a share of the requests. Pure."""
 
-import random
 from dataclasses import dataclass
+from difflib import get_close_matches
+from random import Random
 
 import orjson
 
-from emulator.openai_api import error_body
+from emulator.openai_api import Refusal, error_body
 
-# before any load reaches the cluster: status, extra headers, body
-REFUSALS: dict[str, tuple[int, dict[str, str], bytes]] = {
-    "401": (401, {}, error_body(401, "authentication_error", "Incorrect API key provided.")),
-    "expired": (401, {}, error_body(401, "authentication_error", "OAuth token has expired.")),
-    "404-model": (404, {}, error_body(404, "NotFoundError", "The model does not exist.")),
-    "no-choices": (200, {}, orjson.dumps({"id": "none", "object": "chat.completion"})),
-    "429": (429, {"Retry-After": "1"}, error_body(429, "rate_limit_error", "Too many requests.")),
-    "503": (503, {}, error_body(503, "unavailable", "The model is still loading.")),
-    "local-proxy-failed": (
-        502,
-        {},
-        error_body(502, "bad_gateway", "local proxy failed: connection refused (decode)"),
+# Before the cluster sees the request.
+REFUSALS: dict[str, Refusal] = {
+    "401": Refusal(401, error_body(401, "authentication_error", "Incorrect API key provided.")),
+    "expired": Refusal(401, error_body(401, "authentication_error", "OAuth token has expired.")),
+    "404-model": Refusal(404, error_body(404, "NotFoundError", "The model does not exist.")),
+    "no-choices": Refusal(200, orjson.dumps({"id": "none", "object": "chat.completion"})),
+    "429": Refusal(
+        429, error_body(429, "rate_limit_error", "Too many requests."), {"Retry-After": "1"}
+    ),
+    "503": Refusal(503, error_body(503, "unavailable", "The model is still loading.")),
+    "local-proxy-failed": Refusal(
+        502, error_body(502, "bad_gateway", "local proxy failed: dial tcp: connection refused")
     ),
 }
+# Half way through the answer.
 IN_STREAM = ("reset", "error-in-stream", "truncated", "stall")
 NAMES = (*REFUSALS, *IN_STREAM)
 
@@ -31,7 +33,7 @@ class Faults:
 
     shares: tuple[tuple[str, float], ...] = ()
 
-    def draw(self, rng: random.Random) -> str:
+    def draw(self, rng: Random) -> str:
         """The fault of the next request; '' for none."""
         at = rng.random()
         for name, share in self.shares:
@@ -41,11 +43,20 @@ class Faults:
         return ""
 
 
-def read_fault(text: str) -> tuple[str, float]:
-    """``NAME=0.02``. Raises ValueError: one sentence."""
+def read_faults(texts: list[str]) -> Faults:
+    """From ``NAME=0.02``, several times. Raises ValueError: one sentence."""
+    shares = tuple(_read(text) for text in texts)
+    if sum(share for _, share in shares) > 1 + 1e-9:
+        raise ValueError("--fault: the shares add up to more than 1.")
+    return Faults(shares)
+
+
+def _read(text: str) -> tuple[str, float]:
     name, _, share = text.partition("=")
     if name not in NAMES:
-        raise ValueError(f"--fault: found {name!r}, allowed are {', '.join(NAMES)}.")
+        near = get_close_matches(name, NAMES, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"--fault: found {name!r}, allowed are {', '.join(NAMES)}.{hint}")
     try:
         value = float(share)
     except ValueError:

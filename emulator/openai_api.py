@@ -1,25 +1,37 @@
-"""The wire: what an OpenAI-compatible request asks for, and the bytes of the answer. Pure."""
+"""The wire, inwards: what an OpenAI-compatible request asks for, and how it is refused. Pure."""
 
-import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import orjson
 
-WORDS = tuple(
-    b" the| of| and| to| in| is| that| for| it| was| on| with| as| be| at| by| this| have| from| or"
-    b"| one| had| not| but| what| all| were| when| we| there| can| an| your| which| their".split(
-        b"|"
-    )
-)
+DEFAULT_MAX_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A whole answer that is no completion."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class BadRequestError(Exception):
     """A request that the server refuses: HTTP status, error type, sentence."""
 
-    def __init__(self, status: int, kind: str, message: str) -> None:
+    def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.kind, self.message = status, kind, message
+        self.status = status
+        self.body = error_body(status, kind, message, param)
+
+
+def error_body(status: int, kind: str, message: str, param: str | None = None) -> bytes:
+    """An error in OpenAI's shape, as vLLM fills it."""
+    error = {"message": message, "type": kind, "param": param, "code": status}
+    return orjson.dumps({"error": error})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,164 +39,92 @@ class Ask:
     """One completion request, read."""
 
     chat: bool
-    stream: bool
-    usage: bool
     model: str
-    words: list[str] | list[int]
+    stream: bool
+    usage: bool  # in a chunk of its own at the end
+    running_usage: bool  # in every chunk
+    prompt: Sequence[object]  # words, or token ids
     max_tokens: int
     min_tokens: int
     ignore_eos: bool
 
-    def answer_tokens(self, rng: random.Random) -> int:
-        """How long the answer will be: as asked where it is pinned, else as the model likes."""
+    def answer_tokens(self, rng: Random) -> int:
+        """How long the answer will be: as asked where that is pinned, else as the model likes."""
+        natural = max(round(rng.lognormvariate(5.0, 0.6)), 1)
         if self.ignore_eos:
             return self.max_tokens
-        natural = max(round(rng.lognormvariate(5.0, 0.6)), self.min_tokens, 1)
-        return min(natural, self.max_tokens)
+        return min(max(natural, self.min_tokens), self.max_tokens)
 
 
-def read_ask(path: str, body: bytes, served_model: str) -> Ask:
+def read_ask(chat: bool, body: bytes, served_model: str) -> Ask:
     """The request in ``body``. Raises BadRequestError."""
     try:
         asked = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadRequestError(400, "invalid_request_error", f"Body is not JSON: {error}") from None
+        raise _bad(f"The body is not JSON: {error}.") from None
     if not isinstance(asked, dict):
-        raise BadRequestError(400, "invalid_request_error", "Body must be a JSON object.")
-    model = asked.get("model")
-    if model != served_model:
-        raise BadRequestError(404, "NotFoundError", f"The model `{model}` does not exist.")
-    chat = path.endswith("/chat/completions")
-    words = _words_of_chat(asked) if chat else _words_of_prompt(asked)
-    limit = _whole(asked, "max_completion_tokens", None)
-    limit = _whole(asked, "max_tokens", 256) if limit is None else limit
+        raise _bad("The body must be a JSON object.")
+    _check_model(asked.get("model"), served_model)
     options = asked.get("stream_options")
+    options = options if isinstance(options, dict) else {}
+    limit = _count(asked, "max_completion_tokens", 1)
+    limit = _count(asked, "max_tokens", 1) if limit is None else limit
+    limit = DEFAULT_MAX_TOKENS if limit is None else limit
+    minimum = _count(asked, "min_tokens", 0) or 0
+    if minimum > limit:
+        raise _bad(f"min_tokens must not exceed max_tokens={limit}, got {minimum}.", "min_tokens")
     return Ask(
         chat=chat,
-        stream=bool(asked.get("stream")),
-        usage=bool(isinstance(options, dict) and options.get("include_usage")),
         model=served_model,
-        words=words,
-        max_tokens=limit or 256,
-        min_tokens=_whole(asked, "min_tokens", 0) or 0,
+        stream=bool(asked.get("stream")),
+        usage=bool(options.get("include_usage")),
+        running_usage=bool(options.get("continuous_usage_stats")),
+        prompt=_chat_words(asked) if chat else _prompt_tokens(asked),
+        max_tokens=limit,
+        min_tokens=minimum,
         ignore_eos=bool(asked.get("ignore_eos")),
     )
 
 
-def _whole(asked: dict[str, Any], name: str, default: int | None) -> int | None:
-    value = asked.get(name, default)
+def _bad(message: str, param: str | None = None) -> BadRequestError:
+    return BadRequestError(400, "BadRequestError", message, param)
+
+
+def _check_model(model: Any, served: str) -> None:
+    if model is not None and model != served:
+        raise BadRequestError(404, "NotFoundError", f"The model `{model}` does not exist.", "model")
+
+
+def _count(asked: dict[str, Any], name: str, least: int) -> int | None:
+    value = asked.get(name)
     if value is None:
-        return default
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or value < (0 if name == "min_tokens" else 1)
-    ):
-        raise BadRequestError(
-            400, "invalid_request_error", f"{name} must be at least 1, got {value!r}."
-        )
+        return None
+    if type(value) is not int or value < least:
+        raise _bad(f"{name} must be at least {least}, got {value!r}.", name)
     return value
 
 
-def _words_of_chat(asked: dict[str, Any]) -> list[str]:
+def _chat_words(asked: dict[str, Any]) -> list[str]:
     messages = asked.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise BadRequestError(400, "invalid_request_error", "messages must be a non-empty list.")
+        raise _bad("messages must be a list with at least one message.", "messages")
     words: list[str] = []
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             content = " ".join(str(p.get("text", "")) for p in content if isinstance(p, dict))
         if not isinstance(content, str):
-            raise BadRequestError(400, "invalid_request_error", "each message needs a content.")
+            raise _bad("each message needs a content of text.", "messages")
         words += content.split()
     return words
 
 
-def _words_of_prompt(asked: dict[str, Any]) -> list[str] | list[int]:
+def _prompt_tokens(asked: dict[str, Any]) -> Sequence[object]:
     prompt = asked.get("prompt")
-    if isinstance(prompt, str):
+    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+        prompt = prompt[0]  # a batch of one
+    if isinstance(prompt, str) and prompt.strip():
         return prompt.split()
-    if isinstance(prompt, list) and prompt and all(isinstance(t, int) for t in prompt):
+    if isinstance(prompt, list) and prompt and all(type(t) is int and t >= 0 for t in prompt):
         return prompt
-    raise BadRequestError(
-        400, "invalid_request_error", "prompt must be text or a list of token ids."
-    )
-
-
-def block_hashes(words: list[str] | list[int], size: int) -> tuple[int, ...]:
-    """Chained hashes of the whole leading blocks."""
-    chain, hashes = 0, []
-    for start in range(0, len(words) - size + 1, size):
-        chain = hash((chain, *words[start : start + size]))
-        hashes.append(chain)
-    return tuple(hashes)
-
-
-class Answer:
-    """Renders the events of one answer; each as an HTTP chunk."""
-
-    def __init__(self, ask: Ask, request_id: str, created: int) -> None:
-        kind = "chat.completion.chunk" if ask.chat else "text_completion"
-        base = {"id": request_id, "object": kind, "created": created, "model": ask.model}
-        self._base = orjson.dumps(base)[:-1]
-        self._chat = ask.chat
-        opening = b'{"index":0,"delta":{"content":"' if ask.chat else b'{"index":0,"text":"'
-        closing = b'"},"finish_reason":null}]}' if ask.chat else b'","finish_reason":null}]}'
-        self._before = b"data: " + self._base + b',"choices":[' + opening
-        self._after = closing + b"\n\n"
-        self._fixed = len(self._before) + len(self._after)
-
-    def token(self, text: bytes) -> bytes:
-        """A chunk with text."""
-        return b"%x\r\n%b%b%b\r\n" % (self._fixed + len(text), self._before, text, self._after)
-
-    def role(self) -> bytes:
-        """The first chunk of a chat: a role and no text."""
-        return self.event(
-            b'"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]'
-        )
-
-    def finish(self) -> bytes:
-        """finish_reason in its own chunk."""
-        middle = b'"delta":{}' if self._chat else b'"text":""'
-        return self.event(b'"choices":[{"index":0,' + middle + b',"finish_reason":"length"}]')
-
-    def usage(self, usage: dict[str, Any]) -> bytes:
-        """Usage in its own chunk."""
-        return self.event(b'"choices":[],"usage":' + orjson.dumps(usage))
-
-    def event(self, rest: bytes) -> bytes:
-        """Any event, from its keys after the common ones."""
-        return http_chunk(b"data: " + self._base + b"," + rest + b"}\n\n")
-
-    def whole(self, text: str, usage: dict[str, Any]) -> bytes:
-        """The body of an answer that is not streamed."""
-        body = orjson.loads(self._base + b"}")
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
-        if self._chat:
-            body["object"] = "chat.completion"
-            choice["message"] = {"role": "assistant", "content": text}
-        else:
-            choice["text"] = text
-        return orjson.dumps({**body, "choices": [choice], "usage": usage})
-
-
-def http_chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def usage_of(prompt: int, cached: int, output: int) -> dict[str, Any]:
-    """The usage object."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": output,
-        "total_tokens": prompt + output,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
-
-
-def error_body(status: int, kind: str, message: str) -> bytes:
-    """An error in OpenAI's shape."""
-    return orjson.dumps({"error": {"message": message, "type": kind, "code": status}})
+    raise _bad("prompt must be text, or a list of token ids, and not empty.", "prompt")
