@@ -39,14 +39,15 @@ def main() -> int:
     """Run until a signal comes; 1 for a wrong option."""
     try:
         options = read_options(sys.argv[1:])
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     try:
         asyncio.run(_serve(options))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        print(f"error: cannot listen on {options.host}:{options.port}: {why}.", file=sys.stderr)
+        code = error.errno or 0
+        why = os.strerror(code) if code > 0 else error.strerror or str(error)  # < 0: a name
+        print(f"error: cannot listen on {options.host}:{options.port}: {why.lower()}.", file=sys.stderr)
         return 1
     return 0
 

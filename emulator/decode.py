@@ -92,6 +92,10 @@ class Decode:
             step -= 1
         return self._kv + max(step - self.step_no, 0) * len(self.running)
 
+    def kv_used(self, now: float) -> int:
+        """KV tokens of the batch, and of those that hold a slot outside it."""
+        return self.running_kv(now) + self.slots.outside_kv
+
     # -- changes of the plan ---------------------------------------------------------------------
 
     def arrive(self, request: Request, now: float) -> None:

@@ -115,7 +115,6 @@ def _decode(
 ) -> list[tuple[str, Value]]:
     slots, capacity = d.slots, cluster.engine.kv_tokens
     outside = slots.taken - len(d.running) - len(d.arrived)
-    kv = d.running_kv(now)
     return [
         ("num_running_reqs", len(d.running)),
         ("num_queue_reqs", len(d.arrived)),
@@ -125,9 +124,9 @@ def _decode(
         ("num_retracted_requests_total", d.retractions),
         ("max_running_requests", slots.cap),
         ("max_total_num_tokens", capacity),
-        ("num_used_tokens", kv + slots.outside_kv),
-        ("token_usage", (kv + slots.outside_kv) / capacity),
-        ("decode_sum_seq_lens", kv),
+        ("num_used_tokens", d.kv_used(now)),
+        ("token_usage", d.kv_used(now) / capacity),
+        ("decode_sum_seq_lens", d.running_kv(now)),
         ("gen_throughput", len(d.running) / d.step_s if d.running and d.step_s else 0.0),
         ("generation_tokens_total", d.generated_tokens),
         ("prompt_tokens_total", seen.prompt_tokens),

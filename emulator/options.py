@@ -1,13 +1,13 @@
-"""The command line: its options, and what they say once they are checked. Pure but for the key."""
+"""The command line: its options, and what they say once they are checked."""
 
 import argparse
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
+from difflib import get_close_matches
+from math import isfinite, nan
 from typing import NoReturn
 
 from emulator.faults import NAMES, read_faults
+from emulator.key import read_key
 from emulator.model import ADMISSIONS, ROUTINGS, Deployment, Engine
 from emulator.settings import GATEWAYS, Settings
 
@@ -28,10 +28,37 @@ class _Parser(argparse.ArgumentParser):
     """Raises ValueError where argparse would exit with 2 and its usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}.")
+        raise ValueError(f"{message.removeprefix('argument ')}.")
+
+    def read(self, arguments: list[str]) -> argparse.Namespace:
+        """All arguments; an unknown one is told with the nearest right name."""
+        given, unknown = self.parse_known_args(arguments)
+        if unknown:
+            near = get_close_matches(unknown[0], self._option_string_actions, 1)
+            hint = f"; did you mean {near[0]}?" if near else "; --help lists the options"
+            raise ValueError(f"{unknown[0]}: unknown option{hint}.".replace("?.", "?"))
+        return given
 
 
-def _parser() -> argparse.ArgumentParser:
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"found {text!r}, allowed is a whole number"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not isfinite(value):
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed is a number")
+    return value
+
+
+def _parser() -> _Parser:
     p = _Parser(
         prog="python -m emulator",
         description="A prefill/decode cluster in one process, behind an OpenAI-compatible API.",
@@ -47,14 +74,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_server(p: argparse._ArgumentGroup) -> None:
     add = p.add_argument
     add("--host", default="127.0.0.1", help="address to listen on")
-    add("--port", type=int, default=8000, help="port; 0 takes a free one")
+    add("--port", type=_whole, default=8000, help="port; 0 takes a free one")
     add("--model", default="emulated", help="model id")
-    add("--template-tokens", type=int, default=8, help="tokens that the chat template adds")
-    add("--tokens-per-chunk", type=int, default=1, help="tokens merged into one event")
-    add("--seed", type=int, default=0, help="of routing, faults, jitter and natural lengths")
+    add("--template-tokens", type=_whole, default=8, help="tokens that the chat template adds")
+    add("--tokens-per-chunk", type=_whole, default=1, help="tokens merged into one event")
+    add("--seed", type=_whole, default=0, help="of routing, faults, jitter and natural lengths")
     add("--api-key-env", metavar="VAR", help="variable that holds the bearer key to ask for")
     add("--api-key-file", metavar="FILE", help="file that holds it (readable by its owner only)")
-    add("--key-expires", type=float, metavar="SECONDS", help="after that every key is expired")
+    add("--key-expires", type=_number, metavar="SECONDS", help="after that every key is expired")
     add("--gateway", help=f"play a gateway in front: {', '.join(GATEWAYS)} (path base /api)")
     add("--base-path", help="path in front of /v1, such as /api")
     fault = f"fault for a share of the requests, may be repeated: {', '.join(NAMES)}"
@@ -64,10 +91,10 @@ def _add_server(p: argparse._ArgumentGroup) -> None:
 
 def _add_deployment(p: argparse._ArgumentGroup) -> None:
     add, d = p.add_argument, Deployment()
-    add("--prefill", type=int, default=d.prefill_instances, help="prefill instances")
-    add("--decode", type=int, default=d.decode_instances, help="decode instances")
+    add("--prefill", type=_whole, default=d.prefill_instances, help="prefill instances")
+    add("--decode", type=_whole, default=d.decode_instances, help="decode instances")
     cap = "requests in the batch of one decode instance, at most"
-    add("--max-running-requests", type=int, default=d.max_running_requests, help=cap)
+    add("--max-running-requests", type=_whole, default=d.max_running_requests, help=cap)
     add("--routing-prefill", default=d.routing_prefill, help=" | ".join(ROUTINGS))
     add("--routing-decode", default=d.routing_decode, help=" | ".join(ROUTINGS))
     admission = f"{' | '.join(ADMISSIONS)}: a decode slot is taken before or after prefill"
@@ -94,22 +121,27 @@ def _add_engine(p: argparse._ArgumentGroup) -> None:
         metavar="BASE,PER_TOKEN",
         help="KV transfer of L prompt tokens takes BASE + PER_TOKEN*L ms",
     )
-    add("--chunk-tokens", type=int, default=e.chunk_tokens, help="tokens of a prefill iteration")
+    add("--chunk-tokens", type=_whole, default=e.chunk_tokens, help="tokens of a prefill iteration")
     kv = "KV memory of a decode instance, tokens"
-    add("--kv-tokens", type=int, default=e.kv_tokens, help=kv)
+    add("--kv-tokens", type=_whole, default=e.kv_tokens, help=kv)
     reserve = "output tokens kept free per request at admission; with it a batch can outgrow the KV"
     reserve += " memory, and requests are retracted (none: the whole output is kept free)"
-    add("--kv-reserve", type=int, default=None, metavar="TOKENS", help=reserve)
+    add("--kv-reserve", type=_whole, default=None, metavar="TOKENS", help=reserve)
     cache = "prefix cache of a prefill instance, tokens; 0 turns it off"
-    add("--cache-tokens", type=int, default=e.cache_tokens, help=cache)
-    add("--block-tokens", type=int, default=e.block_tokens, help="tokens of a block of that cache")
+    add("--cache-tokens", type=_whole, default=e.cache_tokens, help=cache)
+    add(
+        "--block-tokens",
+        type=_whole,
+        default=e.block_tokens,
+        help="tokens of a block of that cache",
+    )
     jitter = "standard deviation of the time of iterations and steps, as a share: 0.1 is 10 %%"
-    add("--step-jitter", type=float, default=0.0, metavar="SHARE", help=jitter)
+    add("--step-jitter", type=_number, default=0.0, metavar="SHARE", help=jitter)
 
 
 def read_options(arguments: list[str]) -> Options:
-    """All options, checked. Raises ValueError: one sentence; OSError: the key file."""
-    given = _parser().parse_args(arguments)
+    """All options, checked. Raises ValueError: one sentence."""
+    given = _parser().read(arguments)
     _check_least(given)
     return Options(
         host=given.host,
@@ -212,31 +244,9 @@ def _settings(given: argparse.Namespace) -> Settings:
         template_tokens=given.template_tokens,
         tokens_per_chunk=given.tokens_per_chunk,
         seed=given.seed,
-        key=_key(given),
+        key=read_key(given.api_key_env, given.api_key_file),
         key_expires_s=given.key_expires,
         faults=read_faults(given.fault),
         gateway=given.gateway or "",
         base_path=base,
     )
-
-
-def _key(given: argparse.Namespace) -> str:
-    if given.api_key_env and given.api_key_file:
-        raise ValueError("--api-key-env and --api-key-file: only one of them may be given.")
-    if given.api_key_env:
-        key = os.environ.get(given.api_key_env, "").strip()
-        if not key:
-            raise ValueError(f"--api-key-env: the variable {given.api_key_env} is not set.")
-        return key
-    if given.api_key_file:
-        return _key_of_file(Path(given.api_key_file))
-    return ""
-
-
-def _key_of_file(path: Path) -> str:
-    if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        raise ValueError(f"--api-key-file: {path} can be read by others; chmod 600 it.")
-    key = path.read_text(encoding="utf-8").strip()
-    if not key:
-        raise ValueError(f"--api-key-file: {path} is empty.")
-    return key
