@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
-from plotly.offline import get_plotlyjs
 from werkzeug.datastructures import ImmutableMultiDict
 
 from pd_users.lifecycle import AVOIDABLE, Lifecycle
@@ -50,6 +49,8 @@ def _behind_login(web_ui: Any, view: Callable[[], Response]) -> Callable[[], Res
 
 
 def _plotly() -> Response:
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415  (half a second that not every run needs)
+
     script = Response(get_plotlyjs(), mimetype="text/javascript")
     script.cache_control.max_age = 86_400
     return script

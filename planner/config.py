@@ -137,7 +137,8 @@ def dump_plan(plan: Plan) -> str:
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
+    complaints = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    first = complaints[0]  # a misspelt key explains a missing one
     key = ".".join(str(part) for part in first["loc"]) or "the file"
     if first["type"] == "extra_forbidden":
         allowed = _keys_at(first["loc"][:-1])

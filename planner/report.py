@@ -6,8 +6,6 @@ from string import Template
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -122,7 +120,7 @@ def html(measurement: Measurement, decision: Decision, records: Records) -> str:
         f.to_html(
             full_html=False,
             include_plotlyjs=False,
-            config={"displaylogo": False, "responsive": True},
+            config={"displayModeBar": False, "responsive": True},
         )
         for f in figures
     )
@@ -160,14 +158,22 @@ def html(measurement: Measurement, decision: Decision, records: Records) -> str:
         cells=cells,
         arrivals=escape(arrivals_line(m)),
         facts="".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()),
-        plotly=get_plotlyjs(),
+        plotly=_plotly().offline.get_plotlyjs(),
         plots=plots,
     )
 
 
-def _figure(title: str, x: str, y: str) -> go.Figure:
+def _plotly() -> Any:
+    """Plotly, imported at first use: half a second that a run should not start with."""
+    import plotly.graph_objects  # noqa: PLC0415
+    import plotly.offline  # noqa: PLC0415
+
+    return plotly
+
+
+def _figure(title: str, x: str, y: str) -> Any:
     axis: dict[str, Any] = {"gridcolor": "rgba(128,128,128,.2)", "zeroline": False}
-    return go.Figure(
+    return _plotly().graph_objects.Figure(
         layout={
             "title": {"text": title, "font": {"size": 15}},
             "height": 300,
@@ -182,7 +188,7 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
     )
 
 
-def _cdf(name: str, values: Floats, slo_ms: float) -> go.Figure:
+def _cdf(name: str, values: Floats, slo_ms: float) -> Any:
     figure = _figure(f"{name}: share of requests within", name, "share")
     seen = np.sort(values[np.isfinite(values)])
     if len(seen):
@@ -198,7 +204,7 @@ def _cdf(name: str, values: Floats, slo_ms: float) -> go.Figure:
     return figure
 
 
-def _over_time(records: Records, m: Measurement) -> go.Figure:
+def _over_time(records: Records, m: Measurement) -> Any:
     figure = _figure("TTFT of each request over the run", "due, s", "TTFT, ms")
     ok = records.where(records.ok)
     step = max(len(ok) // MAX_POINTS, 1)
@@ -223,7 +229,7 @@ def _over_time(records: Records, m: Measurement) -> go.Figure:
     return figure
 
 
-def _in_flight(records: Records) -> go.Figure:
+def _in_flight(records: Records) -> Any:
     figure = _figure("Requests in flight", "s", "requests")
     sent = records.where(np.isfinite(records.sent_s) & np.isfinite(records.done_s))
     if len(sent):

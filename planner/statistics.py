@@ -3,13 +3,20 @@ fewer; every interval here is taken at the effective size.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 BATCHES = 10
+
+
+def _special() -> Any:
+    """scipy.special, imported at first use: it takes most of a second, and only a verdict needs it."""
+    from scipy import special  # noqa: PLC0415
+
+    return special
 
 
 def nearest_rank(values: Floats, q: float) -> float:
@@ -45,8 +52,8 @@ def autocorrelation_time(series: Floats) -> float:
 def quantile_interval(values: Floats, q: float, n_eff: float) -> tuple[float, float]:
     """95 % interval of a quantile from order statistics at the effective size; nan: no bound."""
     n = max(n_eff, 1.0)
-    low = float(special.bdtrik(0.025, n, q)) / n
-    high = (float(special.bdtrik(0.975, n, q)) + 1) / n
+    low = float(_special().bdtrik(0.025, n, q)) / n
+    high = (float(_special().bdtrik(0.975, n, q)) + 1) / n
     return (
         nearest_rank(values, low) if low > 0 else math.nan,
         nearest_rank(values, high) if high <= 1 else math.nan,
@@ -58,15 +65,15 @@ def rate_interval(violations: float, n: float) -> tuple[float, float]:
     if n <= 0:
         return 0.0, 1.0
     k = min(violations, n)
-    low = float(special.betaincinv(k, n - k + 1, 0.05)) if k > 0 else 0.0
-    high = float(special.betaincinv(k + 1, n - k, 0.95)) if k < n else 1.0
+    low = float(_special().betaincinv(k, n - k + 1, 0.05)) if k > 0 else 0.0
+    high = float(_special().betaincinv(k + 1, n - k, 0.95)) if k < n else 1.0
     return low, high
 
 
 def batch_interval(violated: NDArray[np.bool_]) -> tuple[float, float]:
     """One-sided 95 % bounds of the violation rate from the means of ten batches in order of time."""
     means = np.array([b.mean() for b in np.array_split(violated.astype(float), BATCHES)])
-    half = float(special.stdtrit(BATCHES - 1, 0.95)) * means.std(ddof=1) / math.sqrt(BATCHES)
+    half = float(_special().stdtrit(BATCHES - 1, 0.95)) * means.std(ddof=1) / math.sqrt(BATCHES)
     return float(means.mean() - half), float(means.mean() + half)
 
 

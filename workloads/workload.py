@@ -252,7 +252,8 @@ def _parse(path: Path) -> WorkloadFile:
 
 def _sentence(error: ValidationError) -> str:
     """The first complaint: key, what was found, what is allowed."""
-    first = error.errors()[0]
+    complaints = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    first = complaints[0]  # a misspelt key explains a missing one
     tags = {"fixed", "uniform", "lognormal", "quantiles"}
     key = ".".join(str(part) for part in first["loc"] if part not in tags) or "the file"
     found = f", found {first['input']!r}" if not isinstance(first["input"], dict) else ""
