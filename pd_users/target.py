@@ -1,21 +1,29 @@
-"""The channel to the model: base URL, key, and which extra fields its request body takes."""
+"""The target of a run: one model behind one channel, and the bodies of the requests to it."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import orjson
 
+from pd_users.channel import (
+    DEFAULT,
+    LONG_NAME,
+    PINS,
+    RUNNING_USAGE,
+    TEXT,
+    USAGE,
+    Channel,
+    find_channel,
+)
 from pd_users.endpoint import Endpoint, parse_base_url
 from pd_users.options import RunOptions
+from pd_users.secrets import Key, find_key
 from workloads.errors import ConfigError
 
-# Pin the output length; asked for first, and left out when the server refuses one by name.
-PINS: Mapping[str, Any] = {"ignore_eos": True, "min_tokens": None}
-DEFAULT_EXTRAS = ("ignore_eos", "min_tokens", "stream_options")
-DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+# Asked for first; what the server refuses by name is left out from then on (preflight.py).
+DEFAULT_EXTRAS = (*PINS, USAGE, LONG_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,65 +37,97 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One model behind one endpoint."""
+    """One model behind one endpoint. Its repr shows no key."""
 
     endpoint: Endpoint
     model: str
-    pins: tuple[str, ...] = tuple(PINS)
-    usage: bool = True
-    path: str = "/v1/chat/completions"
+    fields: tuple[str, ...] = (*PINS, USAGE)  # the extra fields that are sent
+    channel: Channel = DEFAULT
+
+    @property
+    def path(self) -> str:
+        """Where requests go."""
+        return self.channel.path
 
     def chat_request(self, prompt: str, output_tokens: int, stream: bool = True) -> ChatRequest:
-        """A chat request whose answer has ``output_tokens`` tokens, where the server lets us say so."""
+        """A request whose answer has ``output_tokens`` tokens, where the server lets us say so."""
+        limit = LONG_NAME if LONG_NAME in self.fields else "max_tokens"
         body: dict[str, Any] = {
+            **self.channel.body,
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": output_tokens,
+            **self._prompt(prompt),
+            limit: output_tokens,
             "stream": stream,
         }
-        if stream and self.usage:
-            body["stream_options"] = {"include_usage": True}
-        if "ignore_eos" in self.pins:
+        if stream and USAGE in self.fields:
+            body[USAGE] = {"include_usage": True}
+            if RUNNING_USAGE in self.fields:
+                body[USAGE][RUNNING_USAGE] = True
+        if "ignore_eos" in self.fields:
             body["ignore_eos"] = True
-        if "min_tokens" in self.pins:
+        if "min_tokens" in self.fields:
             body["min_tokens"] = output_tokens
         return ChatRequest(self.path, orjson.dumps(body))
 
+    def _prompt(self, prompt: str) -> dict[str, Any]:
+        if self.path == TEXT:
+            return {"prompt": prompt}
+        return {"messages": [{"role": "user", "content": prompt}]}
+
     def without(self, name: str) -> "Target":
-        """The same without an extra field that the server refuses."""
-        if name == "stream_options":
-            return replace(self, usage=False)
-        return replace(self, pins=tuple(p for p in self.pins if p != name))
+        """The same without a field that the server refuses; max_tokens has another name then."""
+        if name == "max_tokens":
+            return replace(self, fields=(*self.fields, LONG_NAME))
+        dropped = (USAGE, RUNNING_USAGE) if name == USAGE else (name,)
+        return replace(self, fields=tuple(f for f in self.fields if f not in dropped))
+
+    def with_running_usage(self) -> "Target":
+        """The same with token counts in each chunk."""
+        return replace(self, fields=(*self.fields, RUNNING_USAGE))
 
     def extras(self) -> tuple[str, ...]:
-        """The extra fields that are sent."""
-        return (*self.pins, *(("stream_options",) if self.usage else ()))
+        """The extra fields that are sent, for ``build_target`` on a worker."""
+        return self.fields
+
+    def refused(self, said: str) -> str | None:
+        """The field of ours that a server's complaint names, or None."""
+        known = [*self.fields, *(() if LONG_NAME in self.fields else ("max_tokens",))]
+        return next((name for name in sorted(known, key=len, reverse=True) if name in said), None)
 
 
 def build_target(options: RunOptions, host: str, model: str, extras: tuple[str, ...]) -> Target:
-    """The target of a run; the key comes from this process's own environment or file."""
-    endpoint = parse_base_url(host, key=read_key(options), environ=os.environ)
-    pins = tuple(p for p in PINS if p in extras)
-    return Target(endpoint, model, pins, usage="stream_options" in extras)
+    """The target of a run; the key comes from this process's own environment or file.
+
+    ``extras`` are the fields to send, of those that the channel takes. Raises ConfigError.
+    """
+    channel = find_channel(options.target)
+    endpoint = endpoint_of(channel, host, key_of(options, channel))
+    # max_completion_tokens may have been learned where max_tokens was refused.
+    takes = {*channel.takes, *((LONG_NAME,) if extras != DEFAULT_EXTRAS else ())}
+    return Target(endpoint, model, tuple(f for f in extras if f in takes), channel)
 
 
-def read_key(options: RunOptions) -> str:
-    """The API key, or '' when none is named. Raises ConfigError; never shows the key."""
-    if options.api_key_file:
-        path = Path(options.api_key_file)
-        try:
-            if path.stat().st_mode & 0o077:
-                raise ConfigError(
-                    f"--api-key-file: {path} can be read by others: chmod 600 {path}."
-                )
-            return path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--api-key-file: {path} cannot be read: {error.strerror}.") from None
-    if options.api_key_env:
-        key = os.environ.get(options.api_key_env, "")
-        if not key.strip():
-            raise ConfigError(
-                f"--api-key-env: the variable {options.api_key_env} is not set or empty."
-            )
-        return key
-    return os.environ.get(DEFAULT_KEY_ENV, "")
+def key_of(options: RunOptions, channel: Channel) -> Key:
+    """The API key of a run: file, named variable, or the channel's own. Raises ConfigError."""
+    key = find_key(options.api_key_env, options.api_key_file, channel.api_key_env, os.environ)
+    if channel.needs_key and not key.value:
+        raise ConfigError(
+            f"--target {channel.name} needs a key: export {channel.api_key_env}=..., or name "
+            "another variable with --api-key-env."
+        )
+    return key
+
+
+def endpoint_of(channel: Channel, host: str, key: Key) -> Endpoint:
+    """Where the channel is, with the key in the header that it wants. Raises ConfigError."""
+    url = host or channel.base_url
+    if not url:
+        raise ConfigError(f"--target {channel.name} has no URL of its own: give it with -H.")
+    headers = dict(channel.headers)
+    bare = key.value
+    if bare and channel.auth_header.lower() != "authorization":
+        headers[channel.auth_header] = bare
+        bare = ""  # there is no Authorization then
+    elif bare and channel.auth_scheme != "Bearer":
+        headers["Authorization"] = f"{channel.auth_scheme} {bare}".strip()
+    return parse_base_url(url, key=bare, headers=headers, environ=os.environ)
