@@ -45,7 +45,12 @@ def web(tmp_path: Path) -> Iterator[tuple[Locust, str]]:
     port = free_port()
     locust = Locust(
         *("--web-host", "127.0.0.1", "--web-port", str(port), "--rate", "40", "--warmup", "1"),
-        *("--workload", "azure_code_2023", "--emulator-args", "--prefill 4 --decode 2 --prefill-ms 2,0.01,0"),
+        *(
+            "--workload",
+            "azure_code_2023",
+            "--emulator-args",
+            "--prefill 4 --decode 2 --prefill-ms 2,0.01,0",
+        ),
         run_dir=tmp_path,
     )
     locust.wait_for("Starting web interface")
