@@ -28,9 +28,20 @@ test: .venv/.ready  ## check, then the tests with real processes
 	$(PY) -m pytest -q -m "process and not full"
 
 test-full: .venv/.ready  ## the whole matrices, cuts and fuzzing
-	$(PY) -m pytest -q
+	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q
+
+bench: bench-client bench-demo  ## measurements, side by side; not a test
+
+bench-client: .venv/.ready  ## the client against a server that knows the truth
+	$(PY) -m benchmarks.client
+
+bench-emulator: .venv/.ready  ## how late the emulator ticks
+	$(PY) -m benchmarks.emulator_speed
+
+bench-demo: .venv/.ready  ## both verdicts of the demo, five times
+	@$(PY) -m benchmarks.demo --repeat 5
 
 fix: .venv/.ready  ## format and mend what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-.PHONY: help setup demo check test test-full fix
+.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-demo fix

@@ -1,0 +1,17 @@
+"""Settings that all tests share."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every machine: a run in CI is not the place for a new counterexample.
+# `HYPOTHESIS_PROFILE=explore` (make test-full) looks further.
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("explore", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` rewrites the golden files; the diff is the review."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files")
