@@ -8,6 +8,7 @@ import sys
 
 from emulator.connection import Connection
 from emulator.options import Options, read_options
+from emulator.precise_loop import precise_loop
 from emulator.server import Server
 
 
@@ -43,11 +44,15 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_serve(options))
+        with asyncio.Runner(loop_factory=precise_loop) as runner:
+            runner.run(_serve(options))
     except OSError as error:
         code = error.errno or 0
         why = os.strerror(code) if code > 0 else error.strerror or str(error)  # < 0: a name
-        print(f"error: cannot listen on {options.host}:{options.port}: {why.lower()}.", file=sys.stderr)
+        print(
+            f"error: cannot listen on {options.host}:{options.port}: {why.lower()}.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -51,7 +51,7 @@ class Exchange:
             if self._fault_at and self._next > self._fault_at:
                 self._break()
                 return
-            self._send(self._chunk)
+            self._send(self._next - self._entry.sent_tokens)
 
     def _send(self, tokens: int) -> None:
         entry, ask = self._entry, self._ask

@@ -24,6 +24,15 @@ class Options:
     settings: Settings
 
 
+class _Help(argparse.HelpFormatter):
+    """Shows defaults, where there are any."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        none = action.default is None or action.default is False or action.default == []
+        none = none or action.default == argparse.SUPPRESS
+        return (action.help or "") + ("" if none else " (default %(default)s)")
+
+
 class _Parser(argparse.ArgumentParser):
     """Raises ValueError where argparse would exit with 2 and its usage."""
 
@@ -62,7 +71,7 @@ def _parser() -> _Parser:
     p = _Parser(
         prog="python -m emulator",
         description="A prefill/decode cluster in one process, behind an OpenAI-compatible API.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     _add_server(p.add_argument_group("server"))
