@@ -161,11 +161,14 @@ HISTOGRAMS: dict[str, tuple[tuple[float, Source], ...]] = {
 }
 
 
+QUANTILES = ("kv_transfer_ms",)  # of these the buckets are read too
+
+
 def _wanted() -> frozenset[str]:
     found = {s.name for _, many in (*GAUGES.values(), *COUNTERS.values()) for a in many for s in a}
-    for pairs in HISTOGRAMS.values():
-        for _, source in pairs:
-            found |= {f"{source.name}{tail}" for tail in ("_bucket", "_sum", "_count")}
+    for signal, pairs in HISTOGRAMS.items():
+        tails = ("_sum", "_count", *(("_bucket",) if signal in QUANTILES else ()))
+        found |= {f"{source.name}{tail}" for _, source in pairs for tail in tails}
     return frozenset(found)
 
 

@@ -60,7 +60,7 @@ class PageClient:
         if answer.status != 200:
             raise TargetError(f"{where}: HTTP {answer.status}, expected a metrics page.")
         try:
-            readings = read_page(answer.body.decode("utf-8", "replace"))
+            readings = read_page(answer.body.decode("utf-8", "replace"), lambda: gevent.sleep(0))
         except ValueError:
             raise TargetError(f"{where}: what is there is no Prometheus text.") from None
         if not any(r.engine for r in readings):

@@ -6,7 +6,7 @@ the largest counts; data-parallel ranks have each their own, so they add up (or 
 where a figure is a share).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -24,6 +24,7 @@ from pd_users.metric_names import (
     Source,
 )
 
+SLICE_LINES = 8
 REPEATING = ("tp_rank", "pp_rank", "moe_ep_rank", "pid")
 ROLE_LABELS = ("engine_type", "disaggregation_mode", "dynamo_component")
 ROLES = {"prefill": "prefill", "decode": "decode", "backend": "decode"}
@@ -71,14 +72,19 @@ class Reading:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-def read_page(text: str) -> list[Reading]:
-    """The instances on one page, most often one. Raises ValueError where it is no metrics page."""
-    # The parser is thorough and slow; a page has thousands of lines, of which a few dozen matter.
-    lines = (line for line in text.splitlines() if line.partition("{")[0].split(" ")[0] in WANTED)
+def read_page(text: str, breathe: Callable[[], None] = lambda: None) -> list[Reading]:
+    """The instances on one page, most often one. Raises ValueError where it is no metrics page.
+
+    ``breathe`` is called between slices of the work: the parser is thorough and slow (0.1 ms a
+    line), and whoever measures in the same process cannot wait for a page.
+    """
+    lines = [line for line in text.splitlines() if line.partition("{")[0].split(" ")[0] in WANTED]
     groups: dict[tuple[str, str], list[Sample]] = {}
-    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        for sample in family.samples:
-            groups.setdefault((_role(sample), _instance(sample)), []).append(sample)
+    for k in range(0, len(lines), SLICE_LINES):
+        for family in text_string_to_metric_families("\n".join(lines[k : k + SLICE_LINES]) + "\n"):
+            for sample in family.samples:
+                groups.setdefault((_role(sample), _instance(sample)), []).append(sample)
+        breathe()
     nameless = groups.pop(("", ""), [])
     if not groups:
         return [_reading("", "", nameless)]
