@@ -31,12 +31,14 @@ class Decode:
         self.generated_tokens = self.retractions = 0
         self._engine, self._rng = engine, rng
         self._kv = 0  # tokens of the batch after step ``step_no``
+        self._played_s = 0.0  # when step ``step_no`` ended
         self._anchor_s, self._anchor_step = 0.0, 0
         self._one_s, self._grow_s, self._factor = 0.0, 0.0, 1.0  # first step, growth, stretch
         self._bases: dict[int, float] = {}
         self._fresh: list[Request] = []  # second token not made yet
         self._leaving: list[Request] = []  # aborted, still in the batch
-        self._ends: list[tuple[int, int, Request]] = []  # heap by last step; stale ones are skipped
+        self._ends: list[tuple[int, int, Request]] = []  # heap by last step
+        self._stale = 0  # entries of it whose request was cut or retracted
         self._order = count()
 
     @property
@@ -134,7 +136,8 @@ class Decode:
         if single or self._engine.jitter:
             step = self.step_no + 1
         else:
-            self._skip_stale()
+            if self._stale:
+                self._skip_stale()
             step = self._ends[0][0]
             if self._engine.kv_reserve is not None:
                 step = max(min(step, self._full_step()), self.step_no + 1)
@@ -151,7 +154,7 @@ class Decode:
         self.played_tokens = 0
         if steps and self.running:
             self._note_tokens(now, steps)
-        self.step_no = self.next_step
+        self.step_no, self._played_s = self.next_step, now
         left = self._leave(now)
         changed = bool(left) or bool(self.arrived)
         if self._engine.kv_reserve is not None:
@@ -160,7 +163,8 @@ class Decode:
             for request in self.arrived:
                 self._join(request, now, first_from_prefill)
             self.arrived = []
-            left += self._leave(now)  # an answer of one token, which came along from P
+            if self._ends[0][0] <= self.step_no:
+                left += self._leave(now)  # an answer of one token, which came along from P
         if changed or self._engine.jitter:
             self._anchor(now)
         self._plan(single)
@@ -170,7 +174,7 @@ class Decode:
         self.played_tokens = tokens = steps * len(self.running)
         self._kv += tokens
         self.generated_tokens += tokens
-        self.step_s = (now - self._end_s(self.step_no)) / steps
+        self.step_s = (now - self._played_s) / steps
         if not self._fresh:
             return
         still = []
@@ -194,6 +198,7 @@ class Decode:
             if start is not None and start + request.output_tokens == last:
                 return
             heappop(ends)
+            self._stale -= 1
 
     def _leave(self, now: float) -> list[Request]:
         left: list[Request] = []
@@ -201,14 +206,17 @@ class Decode:
         while ends and ends[0][0] <= step_no:
             request = heappop(ends)[2]
             start = self.running.get(request)
-            if start is not None and start + request.output_tokens <= step_no:
-                left.append(request)
-                self._take_out(request)
+            if start is None or start + request.output_tokens > step_no:
+                self._stale -= 1
+                continue
+            left.append(request)
+            self._take_out(request)
         if self._leaving:
             for request in self._leaving:
                 if request in self.running:
                     left.append(request)
                     self._take_out(request)
+                    self._stale += 1
             self._leaving = []
         for request in left:
             request.last_token_s = now
@@ -227,6 +235,7 @@ class Decode:
         while len(self.running) > 1 and self._kv + len(self.running) > room:
             request = max(self.running, key=self.running.__getitem__)
             self._take_out(request)
+            self._stale += 1
             self.slots.release(request)
             request.phase = "retracted"
             request.retractions += 1
