@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from emulator.connection import Connection
 from emulator.options import Options, read_options
@@ -12,9 +13,23 @@ from emulator.precise_loop import precise_loop
 from emulator.server import Server
 
 
-def _end_with_stdin(ended: asyncio.Event) -> None:
-    if not os.read(0, 4096):  # the other end of the pipe is closed: whoever started us has gone
-        ended.set()
+def _end_with_parent(ended: asyncio.Event) -> None:
+    """Whoever started us has gone when the pipe closes; or, if a fork of it holds the pipe, when
+    we have another parent."""
+    loop, parent = asyncio.get_running_loop(), os.getppid()
+
+    def read() -> None:
+        if not os.read(0, 4096):
+            ended.set()
+
+    def look() -> None:
+        if os.getppid() != parent:
+            ended.set()
+        loop.call_later(0.5, look)
+
+    with suppress(OSError):  # a file or /dev/null cannot be waited for
+        loop.add_reader(0, read)
+    look()
 
 
 async def _serve(options: Options) -> None:
@@ -27,7 +42,7 @@ async def _serve(options: Options) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     if options.exit_with_parent:
-        loop.add_reader(0, _end_with_stdin, ended)
+        _end_with_parent(ended)
     gc.freeze()  # what is here stays; a full collection in mid-run would hold back every token
     gc.set_threshold(50_000, 20, 1000)
     host, port = listening.sockets[0].getsockname()[:2]

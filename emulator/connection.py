@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Message] = deque()
         self._stream: Stream | None = None
-        self._keep_alive = True
+        self._keep_alive, self._bodiless = True, False
         self._headers: dict[str, str] = {}
         self._url = bytearray()
         self._body = bytearray()
@@ -109,14 +109,15 @@ class Connection(asyncio.Protocol):
         assert parser is not None
         method, keep = parser.get_method().decode(), parser.should_keep_alive()
         message = Message(method, path, self._headers, bytes(self._body), keep, received_s)
-        if self._stream is not None:
-            self._waiting.append(message)
-        else:
-            self._begin(message)
+        self._waiting.append(message)
+        if len(self._waiting) == 1:
+            self._next()
 
-    def _begin(self, message: Message) -> None:
-        self._keep_alive = message.keep_alive
-        self._handle(self, message)
+    def _next(self) -> None:
+        if self._stream is None and self._waiting and self._transport is not None:
+            message = self._waiting.popleft()
+            self._keep_alive, self._bodiless = message.keep_alive, message.method == "HEAD"
+            self._handle(self, message)
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -130,8 +131,8 @@ class Connection(asyncio.Protocol):
         self.write(last)
         if not self._keep_alive:
             self.close()
-        elif self._waiting:
-            self._begin(self._waiting.popleft())
+        elif self._waiting:  # not now: this may be in the middle of playing the cluster
+            asyncio.get_running_loop().call_soon(self._next)
 
     def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         """A whole answer."""
@@ -141,7 +142,7 @@ class Connection(asyncio.Protocol):
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         reason = HTTPStatus(status).phrase
         head = f"HTTP/1.1 {status} {reason}\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
-        self.end(head.encode("latin-1") + body)
+        self.end(head.encode("latin-1") + (b"" if self._bodiless else body))
 
     def refuse(self, refusal: Refusal) -> None:
         """An answer that is no completion."""

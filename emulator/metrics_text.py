@@ -55,6 +55,12 @@ def metrics_text(
             labels = _labels(model, "prefill", prefill.number)
             _add(page, labels, _prefill(prefill, telemetry.prefill(prefill.number)))
             _add_stages(page, labels, telemetry.prefill(prefill.number).stages)
+            for mode, tokens in (
+                ("input", prefill.computed_tokens),
+                ("device_hit", prefill.cache.hit),
+            ):
+                name = "sglang:prefill_effective_tokens_total"
+                page.add(name, f'{labels},mode="{mode}"', tokens)
     for decode in decodes_in_use(cluster):
         if role != "prefill" and number in (-1, decode.number):
             labels = _labels(model, "decode", decode.number)
@@ -102,7 +108,6 @@ def _prefill(p: Prefill, seen: PrefillTelemetry) -> list[tuple[str, Value]]:
         ("forward_execution_seconds_total", p.busy_s),
         ("prompt_tokens_total", p.cache.queried),
         ("cached_tokens_total", p.cache.hit),
-        ("prefill_compute_tokens_total", p.computed_tokens),
         ("cache_hit_rate", p.cache.hit / max(p.cache.queried, 1)),
         ("num_requests_total", seen.requests),
         ("queue_time_seconds", seen.stages["prefill_queue"]),

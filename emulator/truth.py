@@ -45,26 +45,24 @@ class Log:
         self._rows: list[str] = []
         self._open: dict[int, Entry] = {}
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def begin(self, request_id: str, received_s: float) -> Entry:
         """A completion request was read."""
         clean = "".join(c if c.isprintable() and c not in ',"' else " " for c in request_id)
         entry = Entry(clean or f"anonymous-{len(self._rows)}", received_s)
         self._open[len(self._rows)] = entry
         self._rows.append("")
+        if len(self._rows) % 1024 == 0:
+            self._settle()
         return entry
 
-    def settle(self) -> None:
-        """Turn what is over into text."""
+    def _settle(self) -> None:
         over = [place for place, entry in self._open.items() if entry.outcome]
         for place in over:
             self._rows[place] = self._open.pop(place).row()
 
     def text(self) -> str:
         """The whole log as CSV."""
-        self.settle()
+        self._settle()
         now = {place: entry.row() for place, entry in self._open.items()}
         rows = (row or now[place] for place, row in enumerate(self._rows))
         return HEADER + "".join(rows)

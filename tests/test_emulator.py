@@ -4,9 +4,11 @@ import csv
 import http.client
 import json
 import os
+import random
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 from sseclient import SSEClient
 
-from emulator.model import Engine
+from emulator.cluster import simulate
+from emulator.model import Arrival, Deployment, Engine
 from tests.processes import ROOT, Emulator, emulator
 
 pytestmark = pytest.mark.process
@@ -239,6 +242,36 @@ def test_the_log_tells_what_the_model_says(cluster: Emulator) -> None:
     assert row["prompt_tokens"] == "1008"
     assert row["output_tokens"] == "50"
     assert row["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("admission", ["early", "sequential"])
+def test_live_and_virtual_time_agree(admission: str) -> None:
+    """What was sent, played again by ``simulate``: the moments of the log, but for the delays of
+    two busy processes."""
+    rng = random.Random(5)
+    lengths = [(rng.randint(50, 1500), rng.randint(2, 60)) for _ in range(24)]
+    options = ("--decode", "1", "--max-running-requests", "6", "--admission", admission)
+    with emulator(*options) as cluster:
+        connections = []
+        for k, (words, tokens) in enumerate(lengths):
+            connection = connect(cluster)
+            ask = json.dumps(chat(words=0, stream=True, max_tokens=tokens))
+            ask = ask.replace('"content": ""', json.dumps({"content": f"{k} " * words})[1:-1])
+            connection.request("POST", "/v1/chat/completions", ask, {"x-request-id": str(k)})
+            connections.append(connection)
+        for connection in connections:
+            connection.getresponse().read()
+            connection.close()
+        truth = sorted(cluster.truth().values(), key=lambda row: row["received_s"])
+    arrivals = [
+        Arrival(row["received_s"], int(row["prompt_tokens"]), int(row["output_tokens"]))
+        for row in truth
+    ]
+    played = simulate(arrivals, Deployment(1, 1, 6, admission=admission))
+    for name in ("first_token_s", "second_token_s", "last_token_s"):
+        late_s = [row[name] - getattr(r, name) for row, r in zip(truth, played, strict=True)]
+        assert abs(statistics.median(late_s)) < 0.02
+    assert played[-1].last_token_s - played[0].received_s > 1
 
 
 def test_the_prefix_cache_shows_in_usage_and_in_the_log(cluster: Emulator) -> None:
@@ -539,6 +572,24 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
         assert parent.stdout.readline().startswith("emulator listening on http://127.0.0.1:")
         parent.kill()
         assert parent.stdout.read() == ""  # the pipe is closed: the emulator has gone too
+
+
+def test_it_ends_with_its_parent_even_when_a_fork_holds_the_pipe() -> None:
+    """As when locust --processes is killed and its workers live on for a while."""
+    script = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'emulator', '--port', '0',"
+        " '--exit-with-parent'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
+        "child.stdout.readline()\n"
+        "if os.fork():\n"
+        "    os._exit(0)\n"
+        "print(child.pid, child.stdout.read(), flush=True)\n"  # until the emulator has gone
+    )
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=10, check=True
+    )
+    assert int(ended.stdout) > 0
 
 
 def test_it_starts_without_the_heavy_libraries() -> None:
