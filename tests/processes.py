@@ -1,5 +1,6 @@
 """Real processes for tests: an emulator, locust runs, and what they left behind."""
 
+import atexit
 import csv
 import gzip
 import json
@@ -127,10 +128,15 @@ class Locust:
             env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
             start_new_session=True,
         )
+        atexit.register(self._kill)  # also when a test fails before it waits for the end
         self._lines: list[str] = []
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def _kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
 
     def _read(self) -> None:
         assert self.process.stdout is not None

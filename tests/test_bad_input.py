@@ -1,13 +1,14 @@
 """Every wrong setting: one sentence, exit code 1, before any load is sent; never a traceback."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from pd_users.options import read
 from tests.processes import Emulator, Locust, emulator
-
-pytestmark = pytest.mark.process
+from workloads.errors import ConfigError
+from workloads.traces import load_trace
+from workloads.workload import load_workload
 
 
 @pytest.fixture(scope="module")
@@ -37,29 +38,58 @@ def refused(tmp_path: Path, *arguments: str, env: dict[str, str] | None = None) 
 
 
 OPTIONS = [
-    (("--rate", "0"), "--rate: found '0'"),
     (("--rate", "-3"), "--rate: found '-3'"),
-    (("--seed", "x"), "--seed: found 'x', allowed is a whole number"),
-    (("--workload", "azure_conv_203"), "did you mean 'azure_conv_2023'"),
-    (("--workload", "missing.yaml"), "missing.yaml: cannot be read"),
-    (("--trace", "missing.csv"), "missing.csv cannot be read"),
-    (("--plan", "missing.json"), "missing.json: cannot be read"),
-    (("--confidence", "sure"), "--confidence: found 'sure', allowed are likely, confirmed"),
-    (("--warmup", "soon"), "--warmup: found 'soon'"),
-    (("--api-key-env", "PD_NO_SUCH_VARIABLE"), "PD_NO_SUCH_VARIABLE is not set"),
     (("--model", "emulatd"), "did you mean 'emulated'"),
     (("-H", "http://127.0.0.1:9"), "not reachable"),
-    (("-H", "127.0.0.1:9"), "has no scheme"),
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("arguments", "sentence"), OPTIONS, ids=[" ".join(o[0]) for o in OPTIONS])
-def test_a_wrong_option_is_told_in_one_sentence(
+def test_a_wrong_option_ends_the_run_before_any_load(
     cluster: Emulator, tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     host = () if "-H" in arguments else ("-H", cluster.url)
     assert sentence in refused(tmp_path, *host, *arguments)
     assert len(cluster.truth()) <= 2  # probes at the most, no load
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"rate": "0"}, "--rate: found '0', allowed is a number more than 0"),
+        ({"rate": "fast"}, "--rate: found 'fast'"),
+        ({"rate": "inf"}, "--rate: found 'inf'"),
+        ({"seed": "x"}, "--seed: found 'x', allowed is a whole number"),
+        ({"seed": "-1"}, "--seed: found '-1'"),
+        ({"confidence": "sure"}, "--confidence: found 'sure', allowed are likely, confirmed"),
+        ({"confidence": "likly"}, "did you mean 'likely'"),
+        ({"warmup": "soon"}, "--warmup: found 'soon', allowed are seconds"),
+        ({"drain_timeout": "-5"}, "--drain-timeout: found '-5'"),
+        ({"trace_limit": "0"}, "--trace-limit: found '0'"),
+        ({"trace_speed": "0"}, "--trace-speed: found '0'"),
+        ({"ttft_p99_ms": "-1"}, "--ttft-p99-ms: found '-1'"),
+    ],
+)
+def test_a_wrong_value_names_the_option_and_what_is_allowed(
+    given: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        read(given)
+    assert sentence in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("azure_conv_203", "did you mean 'azure_conv_2023'"),
+        ("missing.yaml", "missing.yaml: cannot be read"),
+    ],
+)
+def test_a_workload_that_is_not_there_is_told(name: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        load_workload(name)
+    assert sentence in str(told.value)
 
 
 WORKLOADS = [
@@ -85,32 +115,32 @@ WORKLOADS = [
 
 @pytest.mark.parametrize(("text", "found", "allowed"), WORKLOADS)
 def test_a_wrong_workload_file_is_told_with_file_and_key(
-    cluster: Emulator, tmp_path: Path, text: str, found: str, allowed: str
+    tmp_path: Path, text: str, found: str, allowed: str
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    told = refused(tmp_path, "-H", cluster.url, "--workload", str(file))
-    assert str(file) in told
+    with pytest.raises(ConfigError) as error:
+        load_workload(str(file))
+    told = str(error.value)
+    assert told.startswith(str(file))
     assert found in told
     assert allowed in told
 
 
-def test_a_broken_trace_row_is_told_with_file_and_line(cluster: Emulator, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [("now,1,2", 3), ("2023-11-16 18:15:50.1,0,4", 3), ("2023-11-16 18:15:50,5", 3)],
+)
+def test_a_broken_trace_row_is_told_with_file_and_line(tmp_path: Path, row: str, line: int) -> None:
     file = tmp_path / "trace.csv"
-    rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\nnow,1,2\n"
-    file.write_text(rows)
-    told = refused(tmp_path, "-H", cluster.url, "--trace", str(file))
-    assert f"{file}, line 3" in told
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+    file.write_text(f"{head}{row}\n")
+    with pytest.raises(ConfigError) as told:
+        load_trace(str(file))
+    assert f"{file}, line {line}" in str(told.value)
 
 
-def test_a_misspelt_plan_key_is_told_with_the_right_one(cluster: Emulator, tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    file.write_text(json.dumps({"slo": {"ttft_p99": 500, "tpot_p99_ms": 50}}))
-    told = refused(tmp_path, "-H", cluster.url, "--plan", str(file))
-    assert "slo.ttft_p99" in told
-    assert "did you mean 'ttft_p99_ms'" in told
-
-
+@pytest.mark.process
 def test_a_refused_key_is_told_without_showing_it(guarded: Emulator, tmp_path: Path) -> None:
     env = {"PD_BAD_KEY": "sk-bad-key-987"}
     told = refused(tmp_path, "-H", guarded.url, "--api-key-env", "PD_BAD_KEY", env=env)
@@ -118,6 +148,7 @@ def test_a_refused_key_is_told_without_showing_it(guarded: Emulator, tmp_path: P
     assert "sk-bad-key-987" not in told
 
 
+@pytest.mark.process
 def test_a_target_that_does_not_stream_is_told(tmp_path: Path) -> None:
     with emulator("--fault", "no-choices=1") as broken:
         assert "gave no token stream" in refused(tmp_path, "-H", broken.url)
