@@ -5,11 +5,15 @@ answer tells apart (an expired key from a wrong one, a D that is not registered 
 still loads). docs/troubleshooting.md has a section for each.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from planner.measurement import Measurement
+if TYPE_CHECKING:  # numpy and scipy, which the doctor would wait for
+    from planner.measurement import Measurement
 
 CURES = {
     # -- key and rights --

@@ -63,7 +63,7 @@ class PlainReader:
                 told = {name.lower(): value for name, value in answer.headers.items()}
                 if answer.status_code != 200:
                     return PlainReading(answer.status_code, told)
-                return _read(answer.status_code, told, SSEClient(answer), sent)
+                return _read(answer.status_code, told, SSEClient(iter(answer)), sent)
         except requests.RequestException as error:
             raise TargetError(f"plain requests: {type(error).__name__}") from None
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -18,12 +18,27 @@ from pd_users.channel import (
     find_channel,
 )
 from pd_users.endpoint import Endpoint, parse_base_url
-from pd_users.options import RunOptions
 from pd_users.secrets import Key, find_key
 from workloads.errors import ConfigError
 
 # Asked for first; what the server refuses by name is left out from then on (preflight.py).
 DEFAULT_EXTRAS = (*PINS, USAGE, LONG_NAME)
+
+
+class Access(Protocol):
+    """Of a run's options those that say where the target is, and with which key (no value of it)."""
+
+    @property
+    def target(self) -> str | None:
+        """``--target``."""
+
+    @property
+    def api_key_env(self) -> str | None:
+        """``--api-key-env``."""
+
+    @property
+    def api_key_file(self) -> str | None:
+        """``--api-key-file``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +110,7 @@ class Target:
         return next((name for name in sorted(known, key=len, reverse=True) if name in said), None)
 
 
-def build_target(options: RunOptions, host: str, model: str, extras: tuple[str, ...]) -> Target:
+def build_target(options: Access, host: str, model: str, extras: tuple[str, ...]) -> Target:
     """The target of a run; the key comes from this process's own environment or file.
 
     ``extras`` are the fields to send, of those that the channel takes. Raises ConfigError.
@@ -107,7 +122,7 @@ def build_target(options: RunOptions, host: str, model: str, extras: tuple[str, 
     return Target(endpoint, model, tuple(f for f in extras if f in takes), channel)
 
 
-def key_of(options: RunOptions, channel: Channel) -> Key:
+def key_of(options: Access, channel: Channel) -> Key:
     """The API key of a run: file, named variable, or the channel's own. Raises ConfigError."""
     key = find_key(options.api_key_env, options.api_key_file, channel.api_key_env, os.environ)
     if channel.needs_key and not key.value:
