@@ -246,8 +246,8 @@ def test_the_log_tells_what_the_model_says(cluster: Emulator) -> None:
 
 @pytest.mark.parametrize("admission", ["early", "sequential"])
 def test_live_and_virtual_time_agree(admission: str) -> None:
-    """What was sent, played again by ``simulate``: the moments of the log, but for the delays of
-    two busy processes."""
+    """What came in, played again by ``simulate``, ends at the moments of the log; the log is never
+    early, and late by what a busy machine adds."""
     rng = random.Random(5)
     lengths = [(rng.randint(50, 1500), rng.randint(2, 60)) for _ in range(24)]
     options = ("--decode", "1", "--max-running-requests", "6", "--admission", admission)
@@ -270,7 +270,8 @@ def test_live_and_virtual_time_agree(admission: str) -> None:
     played = simulate(arrivals, Deployment(1, 1, 6, admission=admission))
     for name in ("first_token_s", "second_token_s", "last_token_s"):
         late_s = [row[name] - getattr(r, name) for row, r in zip(truth, played, strict=True)]
-        assert abs(statistics.median(late_s)) < 0.02
+        assert min(late_s) > -1e-6
+        assert statistics.median(late_s) < 0.05
     assert played[-1].last_token_s - played[0].received_s > 1
 
 
