@@ -16,8 +16,6 @@ from pd_users import wire
 from pd_users.itl import GapSketch, count_gaps
 from pd_users.records import OK, UNFINISHED, UNSENT, RequestRecord
 
-MAX_RECORDS = 5_000_000  # beyond, the master keeps a uniform sample and exact counts
-
 
 class RequestError(Exception):
     """A failure by name, as Locust's failure table shows it."""

@@ -39,7 +39,7 @@ def refused(tmp_path: Path, *arguments: str, env: dict[str, str] | None = None) 
 
 OPTIONS = [
     (("--rate", "-3"), "--rate: found '-3'"),
-    (("--model", "emulatd"), "did you mean 'emulated'"),
+    (("--model", "emulatd"), "did you mean --model emulated"),
     (("-H", "http://127.0.0.1:9"), "not reachable"),
 ]
 
@@ -151,4 +151,4 @@ def test_a_refused_key_is_told_without_showing_it(guarded: Emulator, tmp_path: P
 @pytest.mark.process
 def test_a_target_that_does_not_stream_is_told(tmp_path: Path) -> None:
     with emulator("--fault", "no-choices=1") as broken:
-        assert "gave no token stream" in refused(tmp_path, "-H", broken.url)
+        assert "the answer has no choices" in refused(tmp_path, "-H", broken.url)
