@@ -36,7 +36,8 @@ class Dispatcher:
     """One worker's walk through one run.
 
     ``now`` is seconds since the start of the run. ``perform`` sends one arrival and records it,
-    also when its greenlet is killed; ``unsent`` is told of those that never went out.
+    also when its greenlet is killed; ``unsent`` is told of those that never went out. ``get_ready``
+    is called ahead of the due moment, so that building a prompt makes nothing late.
     """
 
     traffic: Traffic
@@ -45,6 +46,7 @@ class Dispatcher:
     now: Callable[[], float]
     perform: Callable[[Arrival], None]
     unsent: Callable[[Arrival], None]
+    get_ready: Callable[[Arrival], None] = lambda _arrival: None
     fence: Fence | None = None
     on_fenced: Callable[[], None] = lambda: None
     in_flight: Group = field(default_factory=Group)
@@ -53,6 +55,7 @@ class Dispatcher:
     def __post_init__(self) -> None:
         self._wake = Event()
         self._starved = False
+        self._ready = -1  # number of the arrival that was got ready last
         self._coming: deque[Deal] = deque()  # committed deals that have not begun
         self._turns: list[tuple[float, int, Arrival]] = []  # follow-up turns, by due moment
         self._begin(self.hand.deal)
@@ -102,6 +105,10 @@ class Dispatcher:
         due_s = self._next_due_s()
         wait_s = min(due_s, self.window_s) - self.now()
         if wait_s > 0:
+            if self._head is not None and self._head.index != self._ready:
+                self._ready = self._head.index
+                self.get_ready(self._head)
+                return min(due_s, self.window_s) - self.now()
             return wait_s
         if not self._may_start(due_s):
             self._starved = True

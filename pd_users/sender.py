@@ -12,7 +12,7 @@ from pd_users.metrics import Recorder
 from pd_users.records import OK, UNSENT, RequestRecord
 from pd_users.spec import RunSpec
 from pd_users.stream import StreamResult
-from pd_users.target import Target, build_target
+from pd_users.target import ChatRequest, Target, build_target
 from pd_users.timeouts import Timeouts
 from pd_users.traffic import Share, Traffic, build
 from pd_users.users import PDUser
@@ -33,6 +33,7 @@ class Sender:
             spec.options, spec.host, spec.model, tuple(learned["extras"])
         )
         self._run_id = spec.run_id
+        self._ready: dict[int, ChatRequest] = {}  # of the arrival that is due next
         self._prompts = PromptWriter(
             spec.salt, learned["template_tokens"], learned["tokens_per_word"]
         )
@@ -44,13 +45,18 @@ class Sender:
         user.target, user.prompts = self.target, self._prompts
         return user
 
+    def get_ready(self, arrival: Arrival) -> None:
+        """Build the request of an arrival that is due next."""
+        user = self._users[self.traffic.user_of(arrival)]
+        self._ready = {arrival.index: user.build_request(arrival)}
+
     def perform(self, arrival: Arrival, start_clock_s: float, recorder: Recorder) -> RequestRecord:
         """Send one arrival, read its stream to the end; never raises for trouble with the target.
 
         A killed greenlet leaves a record of what was known, marked unfinished.
         """
         user = self._users[self.traffic.user_of(arrival)]
-        request = user.build_request(arrival)
+        request = self._ready.pop(arrival.index, None) or user.build_request(arrival)
         headers = {"x-request-id": f"{self._run_id}-{arrival.index}", **request.headers}
         reading = self._client.reading(request.path, request.body, headers)
         try:

@@ -189,6 +189,7 @@ class _Part:
             now=self.now,
             perform=self._perform,
             unsent=self._unsent,
+            get_ready=sender.get_ready,
             fence=None if local else Fence(heard=0.0, ticked=0.0),
             on_fenced=self._ask_for_cards,
         )
