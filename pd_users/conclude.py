@@ -5,6 +5,7 @@ import locust
 import logging
 import platform
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from pd_users.accounting import account
 from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for
 from pd_users.prepare import Prepared
+from pd_users.records import LOST
 from planner.decision import Decision, decide
 from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
@@ -71,10 +73,12 @@ class Conclusion:
 def conclude(run: Run, prepared: Prepared) -> Conclusion:
     """Account, measure, decide, write. A full disk costs the files, never the verdict."""
     prepared.scraper.stop()
-    due = prepared.traffic.due_until(run.stopped_at_s)
-    rows, duplicates = account(due, run.collector.columns())
-    records = Records.from_columns(rows)
-    measurement = measure(records, _context(run, prepared, duplicates))
+    due, collector = prepared.traffic.due_until(run.stopped_at_s), run.collector
+    unseen = ~collector.is_reported(due["index"])
+    missing = {name: column[unseen] for name, column in due.items()}
+    records = Records.from_columns(account(collector.columns(), missing))
+    outcomes = Counter({**collector.outcomes, LOST: int(unseen.sum())})
+    measurement = measure(records, _context(run, prepared, outcomes))
     decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
     folder = Path(run.spec.options.run_dir) / run.spec.run_id
     conclusion = Conclusion(measurement, decision, folder, cures_for(measurement.arrivals.failed))
@@ -86,7 +90,7 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     return conclusion
 
 
-def _context(run: Run, prepared: Prepared, duplicates: int) -> RunContext:
+def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext:
     spec, gaps = run.spec, run.collector.gaps
     seats = run.seats()
     return RunContext(
@@ -113,7 +117,8 @@ def _context(run: Run, prepared: Prepared, duplicates: int) -> RunContext:
         slo=Slo(ttft_p99_ms=spec.ttft_slo_ms, tpot_p99_ms=spec.tpot_slo_ms),
         rate_planned_rps=spec.rate_rps,
         max_concurrency=spec.slots,
-        duplicates=duplicates,
+        duplicates=run.collector.duplicates,
+        outcomes={name: count for name, count in outcomes.items() if count},
         deployment=Size(**prepared.deployment) if prepared.deployment else None,
         client=_client(seats, run.start_clock_s),
         itl={
@@ -123,8 +128,18 @@ def _context(run: Run, prepared: Prepared, duplicates: int) -> RunContext:
             "n": gaps.count,
         },
         server=prepared.scraper.summary(),
-        notes=[*prepared.notes, *run.notes],
+        notes=[*prepared.notes, *run.notes, *_sampled(run)],
     )
+
+
+def _sampled(run: Run) -> list[str]:
+    share = run.collector.sampled_share
+    if share == 1:
+        return []
+    kept = len(run.collector.columns()["index"])
+    return [
+        f"{kept} of {run.collector.reported} records were kept, a uniform sample; counts are exact"
+    ]
 
 
 def _client(seats: list[Seat], start_clock_s: float) -> dict[str, Any]:

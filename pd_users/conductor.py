@@ -317,10 +317,10 @@ class Run:
         counts = self.collector.outcomes
         if "auth" in outcomes and counts["ok"]:
             self.stop_soon("the target refused the key in the middle of the run (auth)")
-        elif self.collector.seen >= 20 and len(counts) == 1 and not counts["ok"]:
+        elif self.collector.reported >= 20 and len(counts) == 1 and not counts["ok"]:
             name = next(iter(counts))
             if name not in ("unsent", "unfinished"):
-                self.stop_soon(f"the first {self.collector.seen} requests all failed: {name}")
+                self.stop_soon(f"the first {self.collector.reported} requests all failed: {name}")
 
     def stop_soon(self, why: str) -> None:
         """End the run from here on, as if the user had stopped it."""

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pd_users import wire
 from pd_users.itl import GapSketch, count_gaps
 from pd_users.records import OK, UNFINISHED, UNSENT, RequestRecord
+
+MAX_RECORDS = 5_000_000  # beyond, the master keeps a uniform sample and exact counts
 
 
 class RequestError(Exception):
@@ -66,25 +69,69 @@ class Recorder:
 
 
 class Collector:
-    """The master's end: every record of the run."""
+    """The master's end: every record of the run; of a very long one a uniform sample, exact counts."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, limit: int = MAX_RECORDS) -> None:
         self._batches: list[wire.Columns] = []
         self._rng = np.random.default_rng(seed)
+        self._limit = limit
+        self._share = 1.0  # of the rows that are kept
+        self._seen = np.zeros(1 << 16, np.bool_)  # by number: has it been reported?
+        self._kept = 0
         self.gaps = GapSketch()
-        self.seen = 0
+        self.reported = 0  # rows, without the duplicates
+        self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
 
     def add(self, report: dict[str, Any]) -> wire.Columns:
         """Take in one worker's report; its columns, for whoever watches the run."""
-        batch = wire.unpack(report["rows"])
-        self._batches.append(batch)
+        batch = self._new(wire.unpack(report["rows"]))
         self.gaps.add(dict(report["gaps"]))
-        self.seen += len(batch["index"])
+        self.reported += len(batch["index"])
         self.outcomes.update(batch["outcome"].tolist())
+        self._keep(batch)
         return batch
 
+    def _new(self, batch: wire.Columns) -> wire.Columns:
+        """Without the rows of arrivals that were reported before: of two the first stands."""
+        index = batch["index"]
+        top = int(index.max(initial=0)) + 1
+        if top > len(self._seen):
+            self._seen = np.concatenate([self._seen, np.zeros(2 * top - len(self._seen), np.bool_)])
+        _, first = np.unique(index, return_index=True)
+        fresh = np.zeros(len(index), np.bool_)
+        fresh[first] = ~self._seen[index[first]]
+        self._seen[index] = True
+        self.duplicates += int(len(index) - fresh.sum())
+        return batch if fresh.all() else _rows(batch, fresh)
+
+    def _keep(self, batch: wire.Columns) -> None:
+        """Every row is kept with the same chance, whenever it came."""
+        if self._share < 1:
+            batch = _rows(batch, self._rng.random(len(batch["index"])) < self._share)
+        self._batches.append(batch)
+        self._kept += len(batch["index"])
+        while self._kept > self._limit:
+            whole = self.columns()
+            self._batches = [_rows(whole, self._rng.random(self._kept) < 0.5)]
+            self._kept = len(self._batches[0]["index"])
+            self._share /= 2
+
+    @property
+    def sampled_share(self) -> float:
+        """The share of rows that was kept; 1: all of them."""
+        return self._share
+
+    def is_reported(self, index: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which arrivals have come back."""
+        known = index < len(self._seen)
+        return np.asarray(known & self._seen[np.where(known, index, 0)])
+
     def columns(self) -> wire.Columns:
-        """All records so far."""
+        """The rows that are kept."""
         self._batches = [wire.concatenate(self._batches)] if self._batches else []
         return self._batches[0] if self._batches else wire.concatenate([])
+
+
+def _rows(columns: wire.Columns, flags: NDArray[np.bool_]) -> wire.Columns:
+    return {name: column[flags] for name, column in columns.items()}

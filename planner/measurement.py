@@ -52,6 +52,7 @@ class RunContext(_Part):
     rate_planned_rps: float
     max_concurrency: int = 0
     duplicates: int = 0
+    outcomes: dict[str, int] | None = None  # exact counts, where the records are a sample
     deployment: Size | None = None
     client: dict[str, float] = Field(default_factory=dict)
     itl: dict[str, float | None] = Field(default_factory=dict)
@@ -120,7 +121,7 @@ def measure(records: Records, context: RunContext) -> Measurement:
     return Measurement(
         **facts,
         measured=len(window),
-        arrivals=count(records, context.duplicates),
+        arrivals=count(records, context),
         rate_rps=_rates(window, context, warmup_s),
         ttft_ms=spread(1000 * ok.ttft_s, float(ttft_over.mean()) if len(window) else None),
         ttft_from_sent_ms=spread(sent_ms, None),
@@ -137,19 +138,20 @@ def measure(records: Records, context: RunContext) -> Measurement:
     )
 
 
-def count(records: Records, duplicates: int) -> Arrivals:
+def count(records: Records, context: RunContext) -> Arrivals:
     """Every due arrival by how it ended."""
     names, counts = np.unique(records.outcome.astype(str), return_counts=True)
     by_name = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    by_name = dict(context.outcomes) if context.outcomes is not None else by_name
     special = {name: by_name.pop(name, 0) for name in (OK, UNFINISHED, UNSENT, LOST)}
     return Arrivals(
-        due=len(records),
+        due=sum(special.values()) + sum(by_name.values()),
         succeeded=special[OK],
         failed=by_name,
         unfinished=special[UNFINISHED],
         unsent=special[UNSENT],
         lost=special[LOST],
-        duplicates=duplicates,
+        duplicates=context.duplicates,
     )
 
 

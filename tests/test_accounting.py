@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pd_users.accounting import account
+from pd_users.metrics import Collector
 from pd_users.records import RequestRecord
-from pd_users.wire import Columns, pack, unpack
+from pd_users.wire import Columns, pack
 
 
-def reported(indexes: list[int]) -> Columns:
+def report(indexes: list[int]) -> dict[str, object]:
     rows = [RequestRecord(k, 0, "chat", k / 10, 5, 7, "ok", sent_s=k / 10) for k in indexes]
-    return unpack(pack(rows))
+    return {"rows": pack(rows), "gaps": []}
 
 
 def due(n: int) -> Columns:
@@ -24,18 +25,44 @@ def due(n: int) -> Columns:
     }
 
 
-@given(st.integers(0, 30), st.lists(st.integers(0, 40), max_size=40))
-def test_due_is_what_was_reported_plus_what_was_lost(n: int, indexes: list[int]) -> None:
-    rows, duplicates = account(due(n), reported(indexes))
+def accounted(n: int, reports: list[list[int]]) -> tuple[Columns, Collector]:
+    collector = Collector()
+    for indexes in reports:
+        collector.add(report(indexes))
+    unseen = ~collector.is_reported(np.arange(n))
+    missing = {name: column[unseen] for name, column in due(n).items()}
+    return account(collector.columns(), missing), collector
+
+
+numbers = st.lists(st.integers(0, 40), max_size=30)
+
+
+@given(st.integers(0, 30), st.lists(numbers, max_size=3))
+def test_due_is_what_was_reported_plus_what_was_lost(n: int, reports: list[list[int]]) -> None:
+    rows, collector = accounted(n, reports)
+    indexes = [k for one in reports for k in one]
     assert sorted(rows["index"]) == sorted(set(range(n)) | set(indexes))
-    assert duplicates == len(indexes) - len(set(indexes))
+    assert collector.duplicates == len(indexes) - len(set(indexes))
     lost = {int(k) for k in rows["index"][rows["outcome"] == "lost"]}
     assert lost == set(range(n)) - set(indexes)
     assert list(rows["due_s"]) == sorted(rows["due_s"])
 
 
 def test_a_lost_row_keeps_what_was_planned() -> None:
-    rows, _ = account(due(2), reported([0]))
+    rows, _ = accounted(2, [[0]])
     assert rows["planned_output_tokens"][1] == 7
     assert np.isnan(rows["sent_s"][1])
     assert rows["worker"][1] == -1
+
+
+def test_a_very_long_run_keeps_a_uniform_sample_and_exact_counts() -> None:
+    collector = Collector(seed=1, limit=1000)
+    for start in range(0, 10_000, 250):
+        collector.add(report(list(range(start, start + 250))))
+    kept = collector.columns()["index"]
+    assert len(kept) <= 1000
+    assert collector.reported == collector.outcomes["ok"] == 10_000
+    assert collector.sampled_share == 1 / 16
+    quarters = np.histogram(kept, bins=4, range=(0, 10_000))[0]
+    assert quarters.min() > 0.7 * quarters.mean()  # early and late rows alike
+    assert collector.is_reported(np.array([0, 9999])).all()
