@@ -128,7 +128,7 @@ class Dialer:
         proxy = urlsplit(endpoint.proxy)
         self._via_proxy = bool(endpoint.proxy)
         self._proxy_login = _basic(proxy.username, proxy.password)
-        self._host = proxy.hostname if self._via_proxy else endpoint.host
+        self._host = (proxy.hostname or "") if self._via_proxy else endpoint.host
         self._port = (proxy.port or 80) if self._via_proxy else endpoint.port
         self._addresses: list[tuple[Any, ...]] = []
         self._resolved_at = -RESOLVE_AGAIN_S
