@@ -21,8 +21,8 @@ from pd_users.endpoint import Endpoint, parse_base_url
 from pd_users.secrets import Key, find_key
 from workloads.errors import ConfigError
 
-# Asked for first; what the server refuses by name is left out from then on (preflight.py).
-DEFAULT_EXTRAS = (*PINS, USAGE, LONG_NAME)
+# Whatever the channel takes; what the server then refuses by name is left out (preflight.py).
+DEFAULT_EXTRAS = ("*",)
 
 
 class Access(Protocol):
@@ -113,13 +113,14 @@ class Target:
 def build_target(options: Access, host: str, model: str, extras: tuple[str, ...]) -> Target:
     """The target of a run; the key comes from this process's own environment or file.
 
-    ``extras`` are the fields to send, of those that the channel takes. Raises ConfigError.
+    ``extras`` are the extra fields to send. Raises ConfigError.
     """
     channel = find_channel(options.target)
     endpoint = endpoint_of(channel, host, key_of(options, channel))
-    # max_completion_tokens may have been learned where max_tokens was refused.
-    takes = {*channel.takes, *((LONG_NAME,) if extras != DEFAULT_EXTRAS else ())}
-    return Target(endpoint, model, tuple(f for f in extras if f in takes), channel)
+    if extras == DEFAULT_EXTRAS:
+        # Counts in each chunk make every chunk longer: only where a server merges tokens.
+        extras = tuple(name for name in channel.takes if name != RUNNING_USAGE)
+    return Target(endpoint, model, extras, channel)
 
 
 def key_of(options: Access, channel: Channel) -> Key:
