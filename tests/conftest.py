@@ -2,6 +2,13 @@
 
 import os
 
+# Tests hold the event loop up and serve from threads: they want the real time and real threads, so
+# Locust must not patch this process. Processes that tests start do not inherit the variable.
+os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+import locust  # noqa: F401
+
+del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
+
 import pytest
 from hypothesis import settings
 
