@@ -224,9 +224,8 @@ class Decode:
         return left
 
     def _take_out(self, request: Request) -> None:
-        request.produced = self.produced(request)
-        del self.running[request]
-        self._kv -= request.context
+        request.produced = made = self.step_no - self.running.pop(request)
+        self._kv -= request.prompt_tokens + made
 
     def _retract(self) -> bool:
         """Put out the requests with the fewest tokens made, until the next step fits."""

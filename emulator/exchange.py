@@ -1,6 +1,7 @@
 """One completion between the cluster and a connection: sends its tokens, notes when."""
 
 import time
+from itertools import count
 from math import isnan
 
 from emulator.answer import DONE, STREAM_HEAD, STREAM_TAIL, Answer, http_chunk, text_of, usage_of
@@ -10,6 +11,7 @@ from emulator.model import Request
 from emulator.openai_api import Ask, error_body
 from emulator.truth import Entry
 
+_numbers = count()
 BROKEN = error_body(500, "internal_error", "KV transfer failed: connection to prefill lost")
 
 
@@ -29,9 +31,8 @@ class Exchange:
         self._ask, self._entry = ask, entry
         self._request = request = self._request_of(entry)
         request.client = self
-        self._answer = Answer(
-            ask, f"{'chatcmpl' if ask.chat else 'cmpl'}-{id(self):x}", int(time.time())
-        )
+        answer_id = f"{'chatcmpl' if ask.chat else 'cmpl'}-{next(_numbers)}"
+        self._answer = Answer(ask, answer_id, int(time.time()))
         self._chunk = min(tokens_per_chunk, request.output_tokens)
         self._next = self._chunk  # tokens that must have been made before anything is sent
         self._fault = fault

@@ -39,14 +39,14 @@ class Slots:
         if not self.taken:  # one that is larger than the memory still runs, alone
             return True
         if self._reserve is None:
-            return self._claimed + _whole(request) <= self._capacity
+            return self._claimed + request.prompt_tokens + request.output_tokens <= self._capacity
         free = self._capacity - running_kv - self.outside_kv - self.taken * self._reserve
         return request.context + self._reserve <= free
 
     def _take(self, request: Request) -> Request:
         self.taken += 1
-        self.outside_kv += request.context
-        self._claimed += _whole(request)
+        self.outside_kv += request.prompt_tokens + request.produced
+        self._claimed += request.prompt_tokens + request.output_tokens
         return request
 
     def joined(self, request: Request) -> None:
@@ -56,13 +56,9 @@ class Slots:
     def release(self, request: Request) -> None:
         """A request of the batch gives its slot back."""
         self.taken -= 1
-        self._claimed -= _whole(request)
+        self._claimed -= request.prompt_tokens + request.output_tokens
 
     def release_outside(self, request: Request) -> None:
         """A request that has not joined the batch gives its slot back."""
         self.outside_kv -= request.context
         self.release(request)
-
-
-def _whole(request: Request) -> int:
-    return request.prompt_tokens + request.output_tokens
