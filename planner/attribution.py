@@ -12,7 +12,7 @@ from planner.calibrate import (
     fit_queue,
 )
 from planner.config import Plan
-from planner.measurement import Measurement, Size, in_window
+from planner.measurement import Measurement, Size
 from planner.predict import (
     DECODE_LIMIT,
     Traffic,
@@ -21,6 +21,7 @@ from planner.predict import (
     prefill_ttft_p99_s,
 )
 from planner.records import Records
+from planner.window import in_window
 
 BUSY = 0.55  # of the cap: below, no slot is short, whatever the model says
 FULL = 0.9  # of the cap, in the servers' own gauges

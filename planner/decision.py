@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.attribution import Picture, picture
 from planner.config import Plan
-from planner.measurement import Measurement, Size, Spread, in_window, violations
+from planner.measurement import Measurement, Size, Spread, judged
 from planner.predict import (
     DECODE_LIMIT,
     decode_state,
@@ -24,6 +24,7 @@ from planner.predict import (
 )
 from planner.records import Flags, Records
 from planner.statistics import batch_interval, rate_interval
+from planner.window import in_window
 
 EXIT_CODES = {
     "hold": 0,
@@ -93,10 +94,10 @@ def decide(
     if doubt is not None:
         return doubt
     window = records.where(in_window(records, m.warmup_s or 0.0))
-    ttft_over, tpot_over = violations(window, m.slo, m.stopped_at_s)
+    over = judged(window, records, m)
     tests = {
-        "TTFT": _judge(ttft_over, m.ttft_ms, confidence),
-        "TPOT": _judge(tpot_over, m.tpot_ms, confidence),
+        "TTFT": _judge(over.ttft, m.ttft_ms, confidence),
+        "TPOT": _judge(over.tpot, m.tpot_ms, confidence),
     }
     facts = [
         _fact("TTFT", m.ttft_ms, m.slo.ttft_p99_ms),

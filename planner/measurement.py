@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.records import LOST, OK, UNFINISHED, UNSENT, Flags, Floats, Records
-from planner.statistics import autocorrelation_time, mser5, nearest_rank, quantile_interval
+from planner.records import LOST, OK, UNFINISHED, UNSENT, Floats, Records
+from planner.signals import ServerSignals
+from planner.statistics import effective_size, nearest_rank, quantile_interval
+from planner.window import Backlog, Missed, backlog, in_window, last_seen_s, missed, settled_at
 
 SCHEMA_VERSION = 1
+MIN_SAMPLES = 299  # below, nothing is above a P99 for certain
 
 
 class _Part(BaseModel):
@@ -56,8 +59,16 @@ class RunContext(_Part):
     deployment: Size | None = None
     client: dict[str, float] = Field(default_factory=dict)
     itl: dict[str, float | None] = Field(default_factory=dict)
-    server: dict[str, Any] | None = None
+    server: dict[str, Any] | None = None  # as scraped; ``signals`` reads it
     notes: list[str] = Field(default_factory=list)
+
+    @property
+    def signals(self) -> ServerSignals | None:
+        """What the servers said of themselves; None where none was scraped."""
+        if not self.server:
+            return None
+        told = ServerSignals.model_validate(self.server)
+        return told if told.prefill or told.decode else None
 
 
 class Arrivals(_Part):
@@ -91,51 +102,91 @@ class Spread(_Part):
     violation_rate: float | None = None
 
 
+class ClassFigures(_Part):
+    """One kind of traffic in a mixed run."""
+
+    n: int
+    ttft_p99_ms: float | None = None
+    tpot_p99_ms: float | None = None
+    ttft_violation_rate: float
+    tpot_violation_rate: float
+
+
+class Saturation(_Part):
+    """Whether more came in than went out (window.Backlog)."""
+
+    saturated: bool = False
+    completed_share: float = 1.0
+    in_flight_mean: float = 0.0
+    in_flight_rise: float = 0.0
+
+
 class Measurement(RunContext):
     """All of it."""
 
     schema_version: int = SCHEMA_VERSION
     measured: int = 0  # arrivals in the measured window
+    excluded: int = 0  # arrivals before it
+    undecided: int = 0  # cut off before it could be told whether they meet the limits
     arrivals: Arrivals
     rate_rps: dict[str, float]
+    interarrival_cv: float | None = None
     ttft_ms: Spread
     ttft_from_sent_ms: Spread
     tpot_ms: Spread
     itl_ms: Spread
+    first_gap_ms: Spread = Spread()
+    steady_tpot_ms: Spread = Spread()  # without the first gap
     lag_ms: Spread
     input_tokens: dict[str, float]
     output_tokens: dict[str, float]
-    tokens_per_chunk: float | None = None
+    estimated_share: float = 0.0  # of the answers, whose tokens were counted from events
+    classes: dict[str, ClassFigures] = Field(default_factory=dict)
+    saturation: Saturation = Saturation()
+    warnings: list[str] = Field(default_factory=list)
 
 
 def measure(records: Records, context: RunContext) -> Measurement:
     """Count, cut the warm-up, take percentiles."""
-    warmup_s = context.warmup_s if context.warmup_s is not None else settled_at(records, context)
+    end_s = min(context.stopped_at_s, context.window_s)
+    warmup_s = context.warmup_s if context.warmup_s is not None else settled_at(records, end_s)
     window = records.where(in_window(records, warmup_s))
+    over = judged(window, records, context)
     ok = window.where(window.ok)
-    ttft_over, tpot_over = violations(window, context.slo, context.stopped_at_s)
-    sent = np.isfinite(window.sent_s)
-    sent_ms = 1000 * (ok.first_token_s - ok.sent_s)
     facts = context.model_dump()
     facts["warmup_s"] = warmup_s
-    return Measurement(
+    n, itl = len(window), context.itl
+    m = Measurement(
         **facts,
-        measured=len(window),
+        measured=n,
+        excluded=int((records.due_s < warmup_s).sum()),
+        undecided=int((over.ttft_open | over.tpot_open).sum()),
         arrivals=count(records, context),
-        rate_rps=_rates(window, context, warmup_s),
-        ttft_ms=spread(1000 * ok.ttft_s, float(ttft_over.mean()) if len(window) else None),
-        ttft_from_sent_ms=spread(sent_ms, None),
-        tpot_ms=spread(1000 * ok.tpot_s, float(tpot_over.mean()) if len(window) else None),
+        rate_rps=_rates(window, context, warmup_s, end_s),
+        interarrival_cv=_cv(np.diff(window.due_s)),
+        ttft_ms=spread(1000 * ok.ttft_s, float(over.ttft.mean()) if n else None),
+        ttft_from_sent_ms=spread(1000 * (ok.first_token_s - ok.sent_s), None),
+        tpot_ms=spread(1000 * ok.tpot_s, float(over.tpot.mean()) if n else None),
         itl_ms=Spread(
-            p50=context.itl.get("p50"),
-            p90=context.itl.get("p90"),
-            p99=context.itl.get("p99"),
-            n=int(context.itl.get("n") or 0),
+            p50=itl.get("p50"), p90=itl.get("p90"), p99=itl.get("p99"), n=int(itl.get("n") or 0)
         ),
-        lag_ms=spread(1000 * (window.sent_s - window.due_s)[sent], None),
+        first_gap_ms=spread(1000 * ok.first_gap_s, None),
+        steady_tpot_ms=spread(1000 * ok.steady_tpot_s, None),
+        lag_ms=spread(1000 * window.lag_s, None),
         input_tokens=_tokens(ok.effective_tokens, ok),
-        output_tokens=_moments(ok.answer_tokens),
+        output_tokens={**_moments(ok.answer_tokens), **_asked(ok.planned_output_tokens)},
+        estimated_share=float((ok.token_source == "estimated").mean()) if len(ok) else 0.0,
+        classes=_classes(window, over),
+        saturation=_saturation(backlog(records, warmup_s, end_s)),
     )
+    return m.model_copy(update={"warnings": warnings(m)})
+
+
+def judged(window: Records, records: Records, context: RunContext) -> Missed:
+    """Which arrivals of the window missed the SLOs of this run."""
+    slo = context.slo
+    end_s = last_seen_s(records, context.stopped_at_s)
+    return missed(window, slo.ttft_p99_ms / 1000, slo.tpot_p99_ms / 1000, end_s)
 
 
 def count(records: Records, context: RunContext) -> Arrivals:
@@ -155,52 +206,12 @@ def count(records: Records, context: RunContext) -> Arrivals:
     )
 
 
-def in_window(records: Records, warmup_s: float) -> Flags:
-    """Due after the warm-up, and on a worker that lived to send it."""
-    mine = ~np.isin(records.outcome, (UNSENT, LOST))
-    return np.asarray((records.due_s >= warmup_s) & mine)
-
-
-def settled_at(records: Records, context: RunContext) -> float:
-    """Where the run has settled: three times a request's life, and MSER-5 on the in-flight count.
-
-    Never more than a fifth of the window: what does not settle by then is not a warm-up.
-    """
-    ok = records.where(records.ok)
-    if not len(ok):
-        return 0.0
-    end_s = min(context.stopped_at_s, context.window_s)
-    life_s = 3 * float(np.median(ok.done_s - ok.sent_s))
-    times = np.arange(0.0, end_s, max(end_s / 200, 0.05))
-    begun = np.searchsorted(np.sort(ok.sent_s), times)
-    ended = np.searchsorted(np.sort(ok.done_s), times)
-    cut = mser5((begun - ended).astype(float))
-    settled_s = float(times[min(cut, len(times) - 1)]) if len(times) else 0.0
-    return round(min(max(life_s, settled_s), end_s / 5), 3)
-
-
-def violations(window: Records, slo: Slo, end_s: float) -> tuple[Flags, Flags]:
-    """Which arrivals missed the TTFT and the TPOT limit; failures miss both, and so does what was
-    unfinished past its limit."""
-    ttft_slo_s, tpot_slo_s = slo.ttft_p99_ms / 1000, slo.tpot_p99_ms / 1000
-    open_ = window.outcome == UNFINISHED
-    begun = np.isfinite(window.first_token_s)
-    waited_s = np.where(begun, window.ttft_s, end_s - window.due_s)
-    ttft = window.failed | (np.where(window.ok, window.ttft_s, waited_s) > ttft_slo_s)
-    allowed_s = window.planned_output_tokens * tpot_slo_s
-    dragging = open_ & begun & (end_s - window.first_token_s > allowed_s)
-    with np.errstate(invalid="ignore"):
-        tpot = window.failed | (window.ok & (window.tpot_s > tpot_slo_s)) | dragging
-    return np.asarray(ttft & (window.ok | open_ | window.failed)), np.asarray(tpot)
-
-
 def spread(values_ms: Floats, violation_rate: float | None) -> Spread:
     """Percentiles, effective size and interval of values in order of time."""
     values = values_ms[np.isfinite(values_ms)]
     if not len(values):
         return Spread(violation_rate=violation_rate)
-    capped = np.minimum(values, nearest_rank(values, 0.995))
-    n_eff = len(values) / autocorrelation_time(capped)
+    n_eff = effective_size(values)
     low, high = quantile_interval(values, 0.99, n_eff)
     return Spread(
         p50=nearest_rank(values, 0.5),
@@ -214,8 +225,8 @@ def spread(values_ms: Floats, violation_rate: float | None) -> Spread:
     )
 
 
-def _rates(window: Records, context: RunContext, warmup_s: float) -> dict[str, float]:
-    span_s = max(min(context.stopped_at_s, context.window_s) - warmup_s, 1e-9)
+def _rates(window: Records, context: RunContext, warmup_s: float, end_s: float) -> dict[str, float]:
+    span_s = max(end_s - warmup_s, 1e-9)
     done = window.ok & (window.done_s <= warmup_s + span_s)
     return {
         "planned": context.rate_planned_rps,
@@ -225,28 +236,117 @@ def _rates(window: Records, context: RunContext, warmup_s: float) -> dict[str, f
     }
 
 
+def _saturation(seen: Backlog) -> Saturation:
+    return Saturation(
+        saturated=seen.saturated,
+        completed_share=round(seen.completed_share, 4),
+        in_flight_mean=round(seen.in_flight_mean, 2),
+        in_flight_rise=round(seen.in_flight_rise, 2),
+    )
+
+
+def _classes(window: Records, over: Missed) -> dict[str, ClassFigures]:
+    names = window.class_name.astype(str)
+    out = {}
+    for name in np.unique(names).tolist():
+        mine = names == name
+        ok = window.where(mine & window.ok)
+        out[name] = ClassFigures(
+            n=int(mine.sum()),
+            ttft_p99_ms=_p99(1000 * ok.ttft_s),
+            tpot_p99_ms=_p99(1000 * ok.tpot_s),
+            ttft_violation_rate=float(over.ttft[mine].mean()),
+            tpot_violation_rate=float(over.tpot[mine].mean()),
+        )
+    return out
+
+
+def _p99(values: Floats) -> float | None:
+    seen = values[np.isfinite(values)]
+    return nearest_rank(seen, 0.99) if len(seen) else None
+
+
+def _cv(values: Floats) -> float | None:
+    mean = float(values.mean()) if len(values) else 0.0
+    return float(values.std()) / mean if mean > 0 else None
+
+
 def _moments(tokens: Floats) -> dict[str, float]:
     if not len(tokens):
         return {}
     return {
         "mean": float(tokens.mean()),
-        "cv": float(tokens.std() / tokens.mean()),
+        "cv": _cv(tokens) or 0.0,
         "p99": nearest_rank(tokens, 0.99),
     }
+
+
+def _asked(planned: Any) -> dict[str, float]:
+    return {"asked_mean": float(planned.mean())} if len(planned) else {}
 
 
 def _tokens(effective: Floats, ok: Records) -> dict[str, float]:
     """Of the prompt: effective tokens, the hit rate, and how far the lengths were from the plan."""
     told = ok.input_tokens > 0
     if not told.any():
-        return _moments(effective)
+        return {**_moments(effective), **_asked(ok.planned_input_tokens)}
     inputs = ok.input_tokens[told]
     wanted = ok.planned_input_tokens[told]
-    error = np.abs(inputs - wanted) / wanted
+    error = np.abs(inputs - wanted) / np.maximum(wanted, 1)
     return {
         **_moments(effective),
+        **_asked(wanted),
         "told_mean": float(inputs.mean()),
         "hit_rate": float(np.maximum(ok.cached_tokens[told], 0).sum() / inputs.sum()),
         "error_p50": nearest_rank(error, 0.5),
         "error_p99": nearest_rank(error, 0.99),
     }
+
+
+# -- doubts ----------------------------------------------------------------------------------------
+
+
+def warnings(m: Measurement) -> list[str]:
+    """What a reader should doubt: each with its figure and what to do."""
+    return [text for text in (*_doubts_of_tokens(m), *_doubts_of_time(m)) if text]
+
+
+def _doubts_of_tokens(m: Measurement) -> list[str]:
+    out = []
+    if m.estimated_share > 0:
+        out.append(
+            f"Token counts of {100 * m.estimated_share:.0f} % of the answers were estimated from events: the "
+            "server sent no usage. TPOT is off where an event carries several tokens."
+        )
+    asked, told = m.input_tokens.get("asked_mean"), m.input_tokens.get("told_mean")
+    if asked and told and abs(told / asked - 1) > 0.05:
+        out.append(
+            f"Prompts have {told:.0f} tokens on the server, {asked:.0f} were asked for "
+            f"({100 * (told / asked - 1):+.1f} %): the plan uses what the server says."
+        )
+    asked, told = m.output_tokens.get("asked_mean"), m.output_tokens.get("mean")
+    if asked and told and told < 0.95 * asked:
+        out.append(
+            f"Answers have {told:.0f} tokens, {asked:.0f} were asked for: D is tested with less than planned. Use a "
+            "target that takes ignore_eos or min_tokens."
+        )
+    return out
+
+
+def _doubts_of_time(m: Measurement) -> list[str]:
+    out = []
+    if 0 < m.ttft_ms.n < MIN_SAMPLES:
+        out.append(
+            f"n = {m.ttft_ms.n}: a P99 of fewer than {MIN_SAMPLES} is not reliable (it is likely below the true one)."
+        )
+    if m.arrivals.unfinished:
+        out.append(
+            f"{m.arrivals.unfinished} requests were in flight at the end and are in no percentile; "
+            "a longer --drain-timeout lets them finish."
+        )
+    if m.arrivals.lost:
+        out.append(
+            f"{m.arrivals.lost} arrivals were lost with a worker; {m.rate_rps.get('sent', 0.0):.2f} requests a second "
+            f"were sent, {m.rate_planned_rps:.2f} planned."
+        )
+    return out

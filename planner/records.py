@@ -2,9 +2,10 @@
 
 import csv
 import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ class Records:
         return np.asarray(np.where(good, span / np.where(good, spread, 1), np.nan))
 
     @property
+    def lag_s(self) -> Floats:
+        """sent - due; nan where it never went out."""
+        return np.asarray(self.sent_s - self.due_s)
+
+    @property
+    def first_gap_s(self) -> Floats:
+        """second_token - first_token, where a slow KV transfer can hide."""
+        return np.asarray(self.second_token_s - self.first_token_s)
+
+    @property
+    def steady_tpot_s(self) -> Floats:
+        """TPOT without the first gap; nan with fewer than two tokens after the first event."""
+        rest = self.output_tokens - self.n_first - 1
+        good = (rest > 0) & (self.n_first > 0)
+        span = self.last_token_s - self.second_token_s
+        return np.asarray(np.where(good, span / np.where(good, rest, 1), np.nan))
+
+    @property
     def effective_tokens(self) -> Floats:
         """Prompt tokens that had to be computed: told by the server, else as planned."""
         told = np.where(self.input_tokens > 0, self.input_tokens, self.planned_input_tokens)
@@ -129,26 +148,54 @@ def read_records(path: Path) -> Records:
     """What ``write_records`` wrote. Raises PlanError with the line."""
     names = [f.name for f in fields(Records)]
     try:
-        with gzip.open(path, "rt", newline="", encoding="utf-8") as lines:
-            rows = csv.reader(lines)
-            header = next(rows, [])
-            if header != [_header(n) for n in names]:
-                raise PlanError(
-                    f"{path}, line 1: found {','.join(header)[:80]}, expected the columns of records.csv.gz."
-                )
-            table = list(rows)
-    except OSError as error:
-        raise PlanError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    broken = next((k for k, row in enumerate(table) if len(row) != len(names)), None)
-    if broken is not None:
+        text = gzip.decompress(path.read_bytes()).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PlanError(f"{path}: cannot be read: {why}.") from None
+    header, _, body = text.partition("\n")
+    if header.rstrip("\r").split(",") != [_header(n) for n in names]:
         raise PlanError(
-            f"{path}, line {broken + 2}: found {len(table[broken])} cells, expected {len(names)}."
+            f"{path}, line 1: found {header[:80]}, expected the columns of records.csv.gz."
         )
-    columns = zip(*table, strict=True) if table else ([] for _ in names)
-    return Records.from_columns({n: _read(n, c) for n, c in zip(names, columns, strict=True)})
+    cells = _cells(path, body, len(names))
+    columns = {name: cells[k :: len(names)] for k, name in enumerate(names)}
+    return Records.from_columns({n: _read(path, n, column) for n, column in columns.items()})
 
 
-def _read(name: str, cells: Sequence[str]) -> list[Any]:
-    if name in MOMENTS:
-        return [float(c) if c else np.nan for c in cells]
-    return list(cells) if name in NAMES else [int(c) if c else -1 for c in cells]
+def _cells(path: Path, body: str, width: int) -> list[str]:
+    """All cells, row after row. Without quotes a split does, which is three times as quick as a reader."""
+    lines = body.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if '"' in body or "\r" in body:
+        rows = list(csv.reader(lines))
+        _check_widths(path, [len(row) for row in rows], width)
+        return [cell for row in rows for cell in row]
+    _check_widths(path, [line.count(",") + 1 for line in lines], width)
+    return ",".join(lines).split(",") if lines else []
+
+
+def _check_widths(path: Path, found: list[int], width: int) -> None:
+    for number, cells in enumerate(found, start=2):
+        if cells != width:
+            raise PlanError(f"{path}, line {number}: found {cells} cells, expected {width}.")
+
+
+def _read(path: Path, name: str, cells: list[str]) -> list[Any]:
+    try:
+        if name in MOMENTS:
+            return [float(c) if c else nan for c in cells]
+        return cells if name in NAMES else [int(c) if c else -1 for c in cells]
+    except ValueError:
+        line, cell = next((k, c) for k, c in enumerate(cells, start=2) if not _is_number(c))
+        raise PlanError(
+            f"{path}, line {line}: {_header(name)}: found {cell[:40]!r}, allowed are numbers."
+        ) from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or 0)
+    except ValueError:
+        return False
+    return True

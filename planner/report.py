@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.decision import Decision
-from planner.measurement import Measurement, Spread, in_window
+from planner.measurement import Measurement, Spread
 from planner.records import Floats, Records
+from planner.window import in_window
 
 MAX_POINTS = 4000
 _COLOURS = {

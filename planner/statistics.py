@@ -1,15 +1,25 @@
-"""How sure a percentile is. Latencies in a queue are alike in their neighbours, so n samples are worth
+"""How sure a figure is. Latencies in a queue are alike in their neighbours, so n samples are worth
 fewer; every interval here is taken at the effective size.
+
+Two tests of a violation rate against the 1 % that a P99 allows:
+
+confirmed   Clopper-Pearson at the effective size: passes falsely in at most 3 % of runs
+likely      a t-interval over the means of ten batches: settles in minutes, false passes up to 7 % at
+            utilisation 0.8 and five minutes
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 BATCHES = 10
+CAPPED_AT = 0.995  # the few values above would hide how alike the others are
+MAX_SERIES = 1 << 17  # beyond, an autocorrelation is taken over the means of neighbours
 
 
 def _special() -> Any:
@@ -32,6 +42,11 @@ def autocorrelation_time(series: Floats) -> float:
 
     The series is in order of time; at most 0.1 of its length is looked back over.
     """
+    width = -(-len(series) // MAX_SERIES)
+    if width > 1:
+        return width * autocorrelation_time(
+            series[: len(series) // width * width].reshape(-1, width).mean(axis=1)
+        )
     n = len(series)
     x = series - series.mean() if n else series
     variance = float(x @ x)
@@ -49,6 +64,13 @@ def autocorrelation_time(series: Floats) -> float:
     return max(tau, 1.0)
 
 
+def effective_size(values: Floats) -> float:
+    """How many independent samples these are worth; ``values`` in order of time."""
+    if not len(values):
+        return 0.0
+    return len(values) / autocorrelation_time(np.minimum(values, nearest_rank(values, CAPPED_AT)))
+
+
 def quantile_interval(values: Floats, q: float, n_eff: float) -> tuple[float, float]:
     """95 % interval of a quantile from order statistics at the effective size; nan: no bound."""
     n = max(n_eff, 1.0)
@@ -61,7 +83,7 @@ def quantile_interval(values: Floats, q: float, n_eff: float) -> tuple[float, fl
 
 
 def rate_interval(violations: float, n: float) -> tuple[float, float]:
-    """Clopper-Pearson, one-sided 95 % each way: (not below, not above)."""
+    """Clopper-Pearson, one-sided 95 % each way: (not below, not above). Sizes need not be whole."""
     if n <= 0:
         return 0.0, 1.0
     k = min(violations, n)
@@ -70,11 +92,33 @@ def rate_interval(violations: float, n: float) -> tuple[float, float]:
     return low, high
 
 
-def batch_interval(violated: NDArray[np.bool_]) -> tuple[float, float]:
+def samples_to_pass(allowed: float, violations: float = 0.0) -> int:
+    """The fewest samples with which ``rate_interval`` passes: 299 at 1 % with no violation, 473 with one."""
+    low, high = 1, 1 << 24
+    while low < high:
+        n = (low + high) // 2
+        if rate_interval(violations, n)[1] <= allowed:
+            high = n
+        else:
+            low = n + 1
+    return low
+
+
+def batch_interval(violated: Flags) -> tuple[float, float]:
     """One-sided 95 % bounds of the violation rate from the means of ten batches in order of time."""
-    means = np.array([b.mean() for b in np.array_split(violated.astype(float), BATCHES)])
-    half = float(_special().stdtrit(BATCHES - 1, 0.95)) * means.std(ddof=1) / math.sqrt(BATCHES)
+    means = batch_means(violated.astype(float))
+    half = student(0.95, BATCHES - 1) * float(means.std(ddof=1)) / math.sqrt(BATCHES)
     return float(means.mean() - half), float(means.mean() + half)
+
+
+def batch_means(series: Floats) -> Floats:
+    """Means of ten batches of neighbours."""
+    return np.array([float(b.mean()) if len(b) else 0.0 for b in np.array_split(series, BATCHES)])
+
+
+def student(q: float, freedom: int) -> float:
+    """Quantile of Student's t."""
+    return float(_special().stdtrit(freedom, q))
 
 
 def mser5(series: Floats) -> int:
@@ -83,5 +127,26 @@ def mser5(series: Floats) -> int:
     n = len(blocks)
     if n < 4:
         return 0
-    errors = [float(blocks[d:].var() / (n - d)) for d in range(n // 2 + 1)]
-    return 5 * int(np.argmin(errors))
+    kept = np.arange(n, n - n // 2 - 1, -1, dtype=float)  # blocks that stay, for each cut
+    tail = np.cumsum(blocks[::-1])[::-1][: len(kept)] / kept
+    squares = np.cumsum(blocks[::-1] ** 2)[::-1][: len(kept)] / kept
+    return 5 * int(np.argmin(np.maximum(squares - tail**2, 0.0) / kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Whether a series rises over a window: by how much, and by how much for certain (99 %)."""
+
+    rise: float
+    at_least: float
+
+
+def growth(series: Floats) -> Growth:
+    """Rise from the first to the last batch by least squares over ten batch means."""
+    y = batch_means(series)
+    x = np.arange(BATCHES) - (BATCHES - 1) / 2
+    slope = float(x @ (y - y.mean()) / (x @ x))
+    rest = y - y.mean() - slope * x
+    error = math.sqrt(float(rest @ rest) / (BATCHES - 2) / float(x @ x))
+    span = BATCHES - 1
+    return Growth(span * slope, span * (slope - student(0.99, BATCHES - 2) * error))
