@@ -83,6 +83,7 @@ def visit_of(given: argparse.Namespace) -> Visit:
         host=given.host,
         direct_host=given.direct_host,
         concurrency=int(given.concurrency),
+        wait_s=read.wait_s if given.wait else None,
         slo_ms=(read.ttft_p99_ms or of_plan[0], read.tpot_p99_ms or of_plan[1]),
     )
 

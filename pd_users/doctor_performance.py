@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gevent
 
-from pd_users.checks import FAIL, OK, PERFORMANCE, WARN, Check
+from pd_users.checks import FAIL, OK, PERFORMANCE, WARN, Check, DiagnosisError
 from pd_users.client import Client
 from pd_users.cures import cure
 from pd_users.errors import TargetError
@@ -130,6 +130,8 @@ def read_alone(client: Client, target: Target, plain: PlainReader | None = None)
     for k in range(PAIRS):
         request = target.chat_request(probe_prompt(WORDS), PROBE_TOKENS)
         result = client.stream(request.path, request.body)
+        if result.outcome == "auth":
+            raise refused_meanwhile(result.evidence)
         if result.outcome != SUCCESS:
             raise TargetError(f"A probe failed: {result.outcome} {result.evidence}.")
         if plain is not None:
@@ -137,6 +139,11 @@ def read_alone(client: Client, target: Target, plain: PlainReader | None = None)
             others += [other] if k else []
         ours += [result] if k else []
     return Alone(tuple(ours), tuple(others))
+
+
+def refused_meanwhile(said: str) -> DiagnosisError:
+    """The key was good a moment ago."""
+    return DiagnosisError("key-expired", f"the key was taken at first and is refused now: {said}")
 
 
 def floor_checks(alone: Alone, slo_ms: tuple[float, float]) -> list[Check]:

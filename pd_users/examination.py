@@ -28,6 +28,7 @@ from pd_users.doctor_performance import (
     jitter_check,
     read_alone,
     reading_check,
+    refused_meanwhile,
 )
 from pd_users.endpoint import Endpoint, parse_base_url
 from pd_users.errors import TargetError
@@ -60,10 +61,6 @@ class Questions(Access, Protocol):
         """``--model``."""
 
     @property
-    def wait_s(self) -> float | None:
-        """``--wait``."""
-
-    @property
     def prefill_metrics_url(self) -> tuple[str, ...]:
         """``--prefill-metrics-url``."""
 
@@ -81,6 +78,7 @@ class Visit:
     direct_host: str
     concurrency: int
     slo_ms: tuple[float, float]
+    wait_s: float | None = None  # None: not given, so a server that is loading gets a few seconds
     checks: list[Check] = field(default_factory=list)
     learned: Learned | None = None
     secrets: tuple[str, ...] = ()
@@ -118,7 +116,7 @@ def examine(visit: Visit) -> None:
 
 def _network(visit: Visit, endpoint: Endpoint) -> list[Check]:
     """The way there, looked at again until ``--wait`` is over while it does not lead anywhere."""
-    until = time.monotonic() + (visit.options.wait_s or 0.0)
+    until = time.monotonic() + (visit.wait_s or 0.0)
     while exit_code(checks := network_checks(endpoint)) and time.monotonic() < until:
         gevent.sleep(AGAIN_S)
     return checks
@@ -146,7 +144,7 @@ def _key_and_channel(visit: Visit) -> tuple[Channel, Key, Endpoint] | None:
 
 def _answers(visit: Visit, client: Client, target: Target, key: Key) -> bool:
     """Model, one token, streams, fields; whether all is well."""
-    patience = Patience.of(visit.options.wait_s or None)
+    patience = Patience.of(visit.wait_s)
     name = "model"
     try:
         models = ask_models(client, patience)
@@ -157,6 +155,8 @@ def _answers(visit: Visit, client: Client, target: Target, key: Key) -> bool:
         visit.learned = replace(learned, model=asked.model)
         answer = one_token(client, learned.target, probe_prompt(8))
         if bad := diagnose_response(answer, client):
+            if answer.status == 401:
+                raise refused_meanwhile(said_by(answer, client))
             raise DiagnosisError(bad, said_by(answer, client))
         visit.add(rights_check(key, answer))
         visit.add(model_check(target.model, asked.model, models.listed))
@@ -214,6 +214,8 @@ def _performance(visit: Visit, client: Client) -> None:
         visit.add(reading_check(alone))
         if visit.direct_host:
             _compare(visit, client, target)
+    except DiagnosisError as error:
+        visit.add(error.check(KEY, "rights"))
     except TargetError as error:
         visit.add(
             Check(PERFORMANCE, "readings", str(error).rstrip("."), FAIL, "run the doctor again")

@@ -91,7 +91,10 @@ def look(
     )
     asked = replace(target, model=model)
     found, results, hiccups = probe(client, asked, patience)
-    notes += hiccups
+    notes += [
+        *hiccups,
+        *(f"it was asked again after {said}" for said in dict.fromkeys(patience.said)),
+    ]
     notes += _about_fields(asked, found, results)
     template, per_word, said = fit([(w, r.input_tokens) for w, r in results if r.input_tokens > 0])
     last = results[-1][1]

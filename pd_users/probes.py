@@ -1,7 +1,7 @@
 """Single questions to a target, as the preflight and the doctor ask them; trouble has a name."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -31,6 +31,7 @@ class Patience:
 
     absent_until: float
     busy_until: float
+    said: list[str] = field(default_factory=list)  # why it was asked again, for the notes
 
     @classmethod
     def of(cls, wait_s: float | None) -> "Patience":
@@ -54,6 +55,7 @@ def ask(
             continue
         if answer.status not in BUSY or time.monotonic() >= patience.busy_until:
             return answer
+        patience.said.append(said_by(answer, client))
         gevent.sleep(_pause_s(answer, patience))
 
 
@@ -173,6 +175,7 @@ def stream(
         if result.status in (400, 422) and (name := target.refused(result.evidence)):
             target = target.without(name)
         elif result.status in BUSY and time.monotonic() < patience.busy_until:
+            patience.said.append(result.evidence)
             gevent.sleep(AGAIN_S)
         else:
             raise explain(client, target, prompt, result)
@@ -185,6 +188,7 @@ def explain(client: Client, target: Target, prompt: str, failed: StreamResult) -
         return unreachable(client, f"{where}: {failed.evidence or failed.outcome}")
     name = diagnose_evidence(failed.outcome, failed.evidence)
     found = f"{where}: {failed.evidence or failed.outcome}"
+    found = found.replace(f"HTTP {failed.status}: redirect to", f"redirect {failed.status} to")
     if name == failed.outcome and name not in ("redirect", "rate-limited"):
         name, found = _second_look(client, target, prompt, failed, name, found)
     return DiagnosisError(name, found, _advice(target, name))
@@ -226,6 +230,8 @@ def diagnose_response(answer: Response, client: Client) -> str:
         kind = answer.headers.get("content-type", "")
         if "html" in kind or text.lstrip()[:1] == "<":
             return "html"
+        if "event-stream" in kind and b'"choices"' in answer.body:
+            return ""  # a server that always streams
         return "" if choices(answer.body) else diagnose("not-a-stream", 200, text)
     if "html" in answer.headers.get("content-type", ""):
         text = f"text/html {text}"

@@ -11,6 +11,5 @@ class Given:
     api_key_env: str | None = None
     api_key_file: str | None = None
     model: str | None = None
-    wait_s: float | None = None
     prefill_metrics_url: tuple[str, ...] = ()
     decode_metrics_url: tuple[str, ...] = ()
