@@ -281,7 +281,22 @@ static void answer(struct conn *c) {  // all whole requests in the buffer
   }
 }
 
+static ssize_t receive(struct conn *c, void *to, size_t room, int flags) {  // and the kernel's stamp
+  char control[64];
+  struct iovec part = {to, room};
+  struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  ssize_t n = recvmsg(c->fd, &m, flags);
+  c->received = now();
+  struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+  if (h && h->cmsg_type == SCM_TIMESTAMPNS) {
+    struct timespec *t = (struct timespec *)CMSG_DATA(h);
+    c->received = t->tv_sec * 1000000000LL + t->tv_nsec - offset;
+  }
+  return n;
+}
+
 static int take(struct conn *c) {  // 0: the client is gone
+  ssize_t n;
 #ifdef TLS
   if (c->ssl) {
     if (c->shaking) {
@@ -289,24 +304,16 @@ static int take(struct conn *c) {  // 0: the client is gone
       if (r != 1) return SSL_get_error(c->ssl, r) == SSL_ERROR_WANT_READ;
       c->shaking = 0;
     }
-    int n = SSL_read(c->ssl, c->in + c->in_len, sizeof c->in - 1 - c->in_len);
+    char peeked;
+    receive(c, &peeked, 1, MSG_PEEK);  // only for the stamp
+    n = SSL_read(c->ssl, c->in + c->in_len, sizeof c->in - 1 - c->in_len);
     if (n <= 0) return SSL_get_error(c->ssl, n) == SSL_ERROR_WANT_READ;
-    c->received = now();
     c->in_len += n;
     return 1;
   }
 #endif
-  char control[64];
-  struct iovec part = {c->in + c->in_len, sizeof c->in - 1 - c->in_len};
-  struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-  ssize_t n = recvmsg(c->fd, &m, 0);
+  n = receive(c, c->in + c->in_len, sizeof c->in - 1 - c->in_len, 0);
   if (n <= 0) return n < 0 && errno == EAGAIN;
-  c->received = now();
-  struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-  if (h && h->cmsg_type == SCM_TIMESTAMPNS) {
-    struct timespec *t = (struct timespec *)CMSG_DATA(h);
-    c->received = t->tv_sec * 1000000000LL + t->tv_nsec - offset;
-  }
   c->in_len += n;
   return 1;
 }

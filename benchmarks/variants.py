@@ -51,13 +51,13 @@ def ours(url: str, body: bytes, streams: int) -> Perform:
     return perform
 
 
-def http_user(url: str, body: bytes, _streams: int) -> Perform:
+def http_user(url: str, body: bytes, streams: int) -> Perform:
     """HttpUser with sseclient-py on the stream of requests."""
     events = Environment().events
-    idle: list[HttpSession] = []
+    idle = [HttpSession(url, events.request, None) for _ in range(streams)]
 
     def perform(ident: str) -> Seen:
-        session = idle.pop() if idle else HttpSession(url, events.request, None)
+        session = idle.pop()
         sent = time.monotonic()
         headers = {"X-Request-Id": ident, "Content-Type": "application/json"}
         answer = session.post(CHAT, data=body, headers=headers, stream=True)
@@ -68,13 +68,13 @@ def http_user(url: str, body: bytes, _streams: int) -> Perform:
     return perform
 
 
-def fast_http_user(url: str, body: bytes, _streams: int) -> Perform:
+def fast_http_user(url: str, body: bytes, streams: int) -> Perform:
     """FastHttpUser, read as the socket gives it, with sseclient-py."""
-    environment = Environment()
-    idle: list[FastHttpSession] = []
+    events = Environment().events
+    idle = [FastHttpSession(url, events.request, None) for _ in range(streams)]
 
     def perform(ident: str) -> Seen:
-        session = idle.pop() if idle else FastHttpSession(url, environment.events.request, None)
+        session = idle.pop()
         sent = time.monotonic()
         headers = {"X-Request-Id": ident, "Content-Type": "application/json"}
         with session.post(CHAT, data=body, headers=headers, stream=True) as answer:

@@ -6,9 +6,7 @@ of this wait: with busy periods b over a time T, P(wait > x) = sum(max(0, b - x)
 """
 
 import math
-import os
 import time
-from contextlib import suppress
 from typing import ClassVar
 
 import gevent
@@ -16,6 +14,9 @@ from gevent.hub import Hub
 
 _FLOOR_S = 50e-6  # shorter busy periods are all alike
 _BINS_PER_OCTAVE = 4
+_LONG_S = 200e-6  # an iteration longer than this may have left sockets for the next one
+_AT_ONCE_S = 300e-6  # a poll shorter than this, or than a quarter of the work before it, found
+# its sockets ready: nothing had to be waited for
 
 
 class LoopLag:
@@ -25,9 +26,12 @@ class LoopLag:
 
     def __init__(self) -> None:
         self._hub: Hub = gevent.get_hub()
-        self._awake = time.monotonic()  # when this iteration's poll returned
-        self._looked = self._awake  # when the one before did
-        self._before = 0.0  # how long the iteration before was busy
+        now = time.monotonic()
+        self._awake = now  # when this iteration's poll returned
+        self._asleep = now  # when it began
+        self._looked = now  # what is read in this iteration came after that
+        self._busy = 0.0  # how long the iteration before was at work
+        self._late = 0.0  # how long the loop was at work since ``_looked``
         self.reset()
         # First of all after the poll, last of all before it.
         self._check = self._hub.loop.check(ref=False, priority=2)
@@ -40,7 +44,6 @@ class LoopLag:
         """The one of this process's main loop, made on first use."""
         if cls._shared is None or cls._shared._hub is not gevent.get_hub():
             cls._shared = cls()
-            gevent.spawn(widen_poll)
         return cls._shared
 
     def stop(self) -> None:
@@ -56,12 +59,18 @@ class LoopLag:
         self._bins: dict[int, tuple[int, float]] = {}  # busy periods by length: count, sum
 
     def _on_check(self) -> None:
-        self._looked = self._awake
-        self._awake = time.monotonic()
+        now = time.monotonic()
+        if self._busy > _LONG_S and now - self._asleep < max(_AT_ONCE_S, self._busy / 4):
+            # One poll shows a limited number of sockets. After a long iteration, and with more to
+            # read at once, what is read now may have been there before that iteration as well.
+            self._late += self._busy
+        else:
+            self._late, self._looked = self._busy, self._awake
+        self._awake = now
 
     def _on_prepare(self) -> None:
-        busy_s = time.monotonic() - self._awake
-        self._before = busy_s
+        self._asleep = time.monotonic()
+        busy_s = self._busy = self._asleep - self._awake
         self._busy_s += busy_s
         if busy_s > _FLOOR_S:
             key = int(math.log2(busy_s) * _BINS_PER_OCTAVE)
@@ -70,7 +79,7 @@ class LoopLag:
 
     def now_s(self) -> float:
         """For how long at most bytes that are read now may have lain there because of us."""
-        return self._before + time.monotonic() - self._awake
+        return self._late + time.monotonic() - self._awake
 
     def unseen_s(self) -> float:
         """For how long nobody had looked: what is read now came within this time."""
@@ -91,29 +100,3 @@ class LoopLag:
             late_s = sum(count * max(0.0, mean - wait_s) for count, mean in periods)
             low_s, high_s = (wait_s, high_s) if late_s > allowed_s else (low_s, wait_s)
         return high_s
-
-
-def widen_poll(descriptors: int = 600) -> None:
-    """Let the loop see many ready sockets in one iteration from the start.
-
-    libev asks epoll for 64 events, and for twice as many each time that was not enough. Until then
-    a burst is read over several iterations, of which only the first would know how late it is. So
-    have it meet more ready descriptors than that, once: copies of one pipe with a byte in it.
-    """
-    loop = gevent.get_hub().loop
-    ready, feed = os.pipe()
-    os.write(feed, b"x")
-    copies = [ready]
-    with suppress(OSError):  # too many open files: then less wide
-        while len(copies) < descriptors:
-            copies.append(os.dup(ready))
-    watchers = [loop.io(copy, 1) for copy in copies]
-    for watcher in watchers:
-        watcher.start(int)
-    for _ in range(6):
-        gevent.sleep(0.001)
-    for watcher in watchers:
-        watcher.stop()
-        watcher.close()
-    for descriptor in (*copies, feed):
-        os.close(descriptor)
