@@ -81,6 +81,8 @@ def decode_state(
     """Processor sharing with a cap; ``held_s`` is how long a slot is held before decode begins."""
     rate = traffic.rate_rps / instances
     step = model.step_s(cap)
+    if step <= 0:
+        return DecodeState(0.0, 0.0, 0.0)  # no TPOT was seen: nothing is known of D
     hold = traffic.output_mean * step + held_s
     utilisation = rate * hold / cap
     if utilisation >= 0.999:

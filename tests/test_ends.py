@@ -106,12 +106,7 @@ def check(finished: Finished, cluster: Emulator, lost: int = 0) -> None:
 
 
 MODES = ("local", "processes", "master")
-CELLS = [
-    ("local", "SIGINT"),
-    ("processes", "SIGTERM"),
-    ("processes", "SIGINT group"),
-    ("master", "SIGINT"),
-]
+CELLS = [("local", "SIGTERM"), ("processes", "SIGINT group")]
 ALL = [
     (m, s)
     for m in MODES
