@@ -123,6 +123,8 @@ def _quickest(ok: Records) -> tuple[float, float, str]:
         return max(slope, 0.0), MIN_OVERHEAD_S, "too few answers"
     # Lower hull: every line that lies below all points; the one that is highest at the mean length.
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, 11)))
+    if len(edges) < 2:
+        return float(ttft_s.min() / tokens[0]), MIN_OVERHEAD_S, "one prompt length"
     lengths, quickest = [], []
     for low, high in pairwise(edges):
         inside = (tokens >= low) & (tokens <= high)
