@@ -158,12 +158,9 @@ def instances_check(instances: Instances | None) -> Check:
         return _check(
             "P and D", "a stream comes through; the target does not tell who is behind it"
         )
-    for role, name in (("decode", "D"), ("prefill", "P")):
-        if not (instances.decode if role == "decode" else instances.prefill):
-            error = DiagnosisError(
-                f"{role}-unregistered", f"no {name} is registered: {instances.shown()}"
-            )
-            return error.check(CONNECTION, "P and D")
+    if role := instances.lacking():
+        found = f"no healthy {'D' if role == 'decode' else 'P'}: {instances.shown()}"
+        return DiagnosisError(f"{role}-unregistered", found).check(CONNECTION, "P and D")
     if instances.unhealthy:
         advice = "look at the log of what is not healthy, or take it out"
         return _check("P and D", instances.shown(), WARN, advice)

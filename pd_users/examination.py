@@ -33,19 +33,11 @@ from pd_users.doctor_performance import (
 from pd_users.endpoint import Endpoint, parse_base_url
 from pd_users.errors import TargetError
 from pd_users.evidence import mask
+from pd_users.explain import PD_ENGINES, diagnose_response, one_token, said_by
 from pd_users.instances import find_instances
 from pd_users.plain_reading import PlainReader
-from pd_users.preflight import PD_ENGINES, PROBE_TOKENS, TIMEOUTS, Learned, look, probe_prompt
-from pd_users.probes import (
-    AGAIN_S,
-    Models,
-    Patience,
-    ask_models,
-    choose_model,
-    diagnose_response,
-    one_token,
-    said_by,
-)
+from pd_users.preflight import PROBE_TOKENS, TIMEOUTS, Learned, look, probe_prompt
+from pd_users.probes import AGAIN_S, Models, Patience, ask_models, choose_model
 from pd_users.secrets import Key
 from pd_users.target import DEFAULT_EXTRAS, Access, Target, build_target, endpoint_of, key_of
 from workloads.errors import ConfigError

@@ -27,6 +27,13 @@ class Instances:
         known = self.prefill if role == "prefill" else self.decode
         return tuple(f"{url.rstrip('/')}/metrics" for url in known if "://" in url)
 
+    def lacking(self) -> str:
+        """The role of which no healthy instance is there; '' when both are."""
+        for role, known in (("decode", self.decode), ("prefill", self.prefill)):
+            if all(url in self.unhealthy for url in known):
+                return role
+        return ""
+
     def shown(self) -> str:
         """For people."""
         text = f"{len(self.prefill)} P and {len(self.decode)} D by {self.source}"

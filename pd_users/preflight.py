@@ -11,6 +11,7 @@ from pd_users.channel import PINS, RUNNING_USAGE, USAGE
 from pd_users.checks import DiagnosisError
 from pd_users.client import Client
 from pd_users.errors import TargetError
+from pd_users.explain import PD_ENGINES
 from pd_users.instances import Instances, find_instances
 from pd_users.probes import Patience, ask_models, choose_model, stream
 from pd_users.records import OK
@@ -34,7 +35,6 @@ PASSING = (
     "http-5xx",
     "no-pair",
 )
-PD_ENGINES = ("", "sglang", "vllm", "dynamo")  # whose routers tell who is behind them
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,15 @@
 import time
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 import gevent
 import orjson
 
 from pd_users.checks import DiagnosisError
 from pd_users.client import Client
-from pd_users.cures import diagnose, diagnose_evidence
 from pd_users.errors import TargetError
-from pd_users.evidence import evidence, mask
-from pd_users.failures import failure_of_status
+from pd_users.evidence import mask
+from pd_users.explain import diagnose_response, explain, said_by, unreachable
 from pd_users.records import OK
 from pd_users.stream import StreamResult
 from pd_users.target import Target
@@ -57,23 +55,6 @@ def ask(
             return answer
         patience.said.append(said_by(answer, client))
         gevent.sleep(_pause_s(answer, patience))
-
-
-def unreachable(client: Client, said: str) -> DiagnosisError:
-    """The error for a target that does not answer at all."""
-    low = said.lower()
-    found = said.rstrip(".")
-    if "certificate" in low or "tls" in low or "ssl" in low:
-        return DiagnosisError("tls", found)
-    if "proxy" in low:
-        return DiagnosisError("proxy", found)
-    if "redirect" in low:
-        return DiagnosisError("redirect", found)
-    advice = (
-        f"nothing answers at {client.endpoint.origin}: check host and port of -H, and that the "
-        "server runs and can be reached from here (--wait 60s waits for it)"
-    )
-    return DiagnosisError("connect", f"The target is not reachable: {found}", advice)
 
 
 def _pause_s(answer: Response, patience: Patience) -> float:
@@ -179,75 +160,3 @@ def stream(
             gevent.sleep(AGAIN_S)
         else:
             raise explain(client, target, prompt, result)
-
-
-def explain(client: Client, target: Target, prompt: str, failed: StreamResult) -> DiagnosisError:
-    """Why a stream failed; where that is not plain, one more request tells (one token, not streamed)."""
-    where = client.endpoint.origin
-    if not failed.status:
-        return unreachable(client, f"{where}: {failed.evidence or failed.outcome}")
-    name = diagnose_evidence(failed.outcome, failed.evidence)
-    found = f"{where}: {failed.evidence or failed.outcome}"
-    found = found.replace(f"HTTP {failed.status}: redirect to", f"redirect {failed.status} to")
-    if name == failed.outcome and name not in ("redirect", "rate-limited"):
-        name, found = _second_look(client, target, prompt, failed, name, found)
-    return DiagnosisError(name, found, _advice(target, name))
-
-
-def _second_look(
-    client: Client, target: Target, prompt: str, failed: StreamResult, name: str, found: str
-) -> tuple[str, str]:
-    try:
-        answer = one_token(client, target, prompt)
-    except TargetError:
-        return name, found
-    finer = diagnose_response(answer, client)
-    if finer:
-        return finer, f"{client.endpoint.origin}: {said_by(answer, client)}"
-    if failed.outcome == "not-a-stream":
-        return "no-streaming", found
-    # One token comes from P alone; what fails is what needs D.
-    return "decode-unregistered", f"{found}, while a request of one token succeeds"
-
-
-def _advice(target: Target, name: str) -> str:
-    base = target.channel.base_url
-    if name in ("base-url", "html") and base and target.endpoint.base_path == "":
-        return f"the path is missing: {target.channel.name}'s base URL is {base}"
-    return ""
-
-
-def one_token(client: Client, target: Target, prompt: str) -> Response:
-    """One token, not streamed: what works when anything does."""
-    request = target.chat_request(prompt, 1, stream=False)
-    return client.request("POST", request.path, request.body)
-
-
-def diagnose_response(answer: Response, client: Client) -> str:
-    """The name for a whole answer that is no completion; '' for one that is."""
-    text = evidence(answer.body, client.endpoint.secrets)
-    if answer.status == 200:
-        kind = answer.headers.get("content-type", "")
-        if "html" in kind or text.lstrip()[:1] == "<":
-            return "html"
-        if "event-stream" in kind and b'"choices"' in answer.body:
-            return ""  # a server that always streams
-        return "" if choices(answer.body) else diagnose("not-a-stream", 200, text)
-    if "html" in answer.headers.get("content-type", ""):
-        text = f"text/html {text}"
-    return diagnose(failure_of_status(answer.status), answer.status, text)
-
-
-def choices(body: bytes) -> list[Any]:
-    """The choices of a completion; [] when there are none."""
-    try:
-        told = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return []
-    found = told.get("choices") if isinstance(told, dict) else None
-    return found if isinstance(found, list) else []
-
-
-def said_by(answer: Response, client: Client) -> str:
-    """Status and gist of an answer, without secrets."""
-    return evidence(answer.body, client.endpoint.secrets, f"HTTP {answer.status}")

@@ -226,7 +226,8 @@ def gains(series: Series) -> dict[str, float]:
         gained[f"{name}_n"] = since.count
         if since.count:
             gained[f"{name}_mean"] = since.sum_ms / since.count
-            gained[f"{name}_p99"] = since.quantile(0.99)
+            if since.buckets:
+                gained[f"{name}_p99"] = since.quantile(0.99)
     return gained
 
 

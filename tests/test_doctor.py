@@ -16,6 +16,7 @@ import pytest
 
 from pd_users.channel import CHANNELS, DEFAULT
 from pd_users.checks import FAIL, GROUPS, OK, WARN, Check, DiagnosisError, exit_code
+from pd_users.client import Client
 from pd_users.doctor_answers import instances_check
 from pd_users.doctor_key import key_check
 from pd_users.doctor_network import url_check
@@ -31,11 +32,12 @@ from pd_users.endpoint import parse_base_url
 from pd_users.errors import TargetError
 from pd_users.examination import Visit, examine
 from pd_users.instances import Instances
-from pd_users.preflight import Learned, fit, floor_notes, preflight
-from pd_users.probes import Models, choose_model
+from pd_users.preflight import Learned, fit, floor_notes, look, preflight
+from pd_users.probes import Models, Patience, choose_model
 from pd_users.secrets import Key
 from pd_users.stream import StreamResult
 from pd_users.target import DEFAULT_EXTRAS, build_target
+from pd_users.timeouts import Timeouts
 from tests.access import Given
 from tests.processes import ROOT, Emulator, emulator
 from tests.raw_server import Request, Wire, serving
@@ -160,7 +162,8 @@ def test_a_key_is_judged_by_its_form(key: Key, channel: str, verdict: str) -> No
         (Instances("x", ("p",), ("d",)), OK, ""),
         (Instances("x", ("p",), ()), FAIL, "decode-unregistered"),
         (Instances("x", (), ("d",)), FAIL, "prefill-unregistered"),
-        (Instances("x", ("p",), ("d",), ("d",)), WARN, ""),
+        (Instances("x", ("p",), ("d", "e"), ("d",)), WARN, ""),
+        (Instances("x", ("p",), ("d",), ("d",)), FAIL, "decode-unregistered"),
         (None, OK, ""),
     ],
 )
@@ -286,6 +289,35 @@ def test_one_token_that_works_while_more_fail_means_that_d_is_missing() -> None:
         trouble = trouble_of(server.url)
     assert trouble.diagnosis == "decode-unregistered"
     assert "a request of one token succeeds" in str(trouble)
+
+
+def test_a_silent_answer_is_laid_to_the_d_that_the_router_calls_unhealthy() -> None:
+    """As SGLang's router does when a D has died: P waits for it, and so does the client."""
+    workers = orjson.dumps(
+        {
+            "workers": [
+                {"url": "http://p", "worker_type": "prefill", "is_healthy": True},
+                {"url": "http://d", "worker_type": "decode", "is_healthy": False},
+            ]
+        }
+    )
+
+    def handle(wire: Wire, request: Request) -> bool:
+        if request.method == "POST":
+            wire.wait_for_close()
+            return False
+        body = workers if request.target == "/workers" else b'{"data":[{"id":"m"}]}'
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        return True
+
+    with serving(handle) as server:
+        target = build_target(Given(), server.url, "m", DEFAULT_EXTRAS)
+        client = Client(target.endpoint, Timeouts(first_byte_s=0.3))
+        with pytest.raises(DiagnosisError) as caught:
+            look(client, target, Patience.of(0.0))
+        client.close()
+    assert caught.value.diagnosis == "decode-unregistered"
+    assert "not healthy: http://d" in str(caught.value)
 
 
 def test_a_field_that_is_refused_by_name_is_left_out() -> None:
