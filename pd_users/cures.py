@@ -8,7 +8,7 @@ still loads). docs/troubleshooting.md has a section for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -184,6 +184,17 @@ def diagnose_evidence(failure: str, evidence: str) -> str:
     """``diagnose`` for the one line that a failed request leaves: ``HTTP 401: ...``."""
     found = re.match(r"HTTP (\d{3}) ?(.*)", evidence, re.S)
     return diagnose(failure, int(found[1]), found[2].removeprefix(": ")) if found else failure
+
+
+def evidence_of(errors: Iterable[str]) -> dict[str, str]:
+    """What one request of each failure name was told, from the texts of Locust's error report."""
+    found: dict[str, str] = {}
+    for text in errors:
+        if (
+            seen := re.search(r"RequestError\(['\"]([a-z0-9-]+): (.*)['\"]\)", text, re.S)
+        ) is not None:
+            found.setdefault(seen[1], seen[2])
+    return found
 
 
 def tpot_jitter(m: Measurement) -> str | None:

@@ -12,6 +12,7 @@ from pd_users.cures import (
     cures_for,
     diagnose,
     diagnose_evidence,
+    evidence_of,
     tpot_jitter,
 )
 from pd_users.failures import FAILURES, failure_of_status
@@ -114,6 +115,20 @@ def test_the_lines_of_a_run_name_the_finer_trouble_the_most_frequent_first() -> 
     assert lines[1].startswith("2 x auth (key-expired): ")
     assert lines[2].startswith("1 x reset: ")
     assert cures_for({"auth": 2})[0].startswith("2 x auth: ")
+
+
+def test_locusts_error_texts_are_evidence() -> None:
+    texts = [
+        "RequestError('auth: HTTP 401: OAuth token has expired.')",
+        "RequestError('auth: HTTP 401: another')",
+        'RequestError("unavailable: HTTP 502: local proxy failed: can\'t dial")',
+        "CatchResponseError('something else')",
+    ]
+    found = evidence_of(texts)
+    assert found["auth"] == "HTTP 401: OAuth token has expired."
+    assert cures_for({"auth": 1, "unavailable": 2}, found)[0].startswith(
+        "2 x unavailable (decode-unregistered)"
+    )
 
 
 def run(ttft: float, middle: float, tpot: float, retractions: float = 0.0) -> Any:

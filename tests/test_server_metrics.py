@@ -24,6 +24,7 @@ from pd_users.server_metrics import (
 )
 from pd_users.signals import Histogram, read_page
 from pd_users.target import DEFAULT_EXTRAS, build_target
+from planner.signals import Instance, ServerSignals
 from tests.access import Given
 from tests.processes import emulator
 from tests.raw_server import Request, Wire, serving
@@ -282,6 +283,13 @@ def test_the_cap_of_an_instance_is_in_its_server_info(info: object, cap: float |
     assert read_cap(info) == cap
 
 
+def test_every_figure_that_the_planner_reads_is_one_that_we_tell() -> None:
+    gauges = {f"{name}_{tail}" for name in GAUGES for tail in ("mean", "max", "p99")}
+    histograms = {f"{name}_{tail}" for name in HISTOGRAMS for tail in ("mean", "p99", "n")}
+    made = {"url", "instance", "engine", "polls", "errors", "cap", "busy_share", "hit_rate"}
+    assert set(Instance.model_fields) <= gauges | histograms | set(COUNTERS) | made
+
+
 # -- who is there ---------------------------------------------------------------------------------------
 
 
@@ -397,3 +405,5 @@ def test_a_scraper_sees_the_cap_reached_on_d_and_not_on_p() -> None:
     assert sum(p["kv_transfer_ms_n"] for p in summary["prefill"]) > 0
     assert summary["notes"] == []
     assert orjson.dumps(summary)
+    told = ServerSignals.model_validate(summary)
+    assert (told.cap, told.engine, len(told.prefill)) == (4, "sglang", 2)
