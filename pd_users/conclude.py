@@ -19,7 +19,7 @@ from pd_users.accounting import account
 from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for
 from pd_users.prepare import Prepared
-from pd_users.records import LOST
+from pd_users.records import LOST, OK
 from planner.decision import Decision, decide
 from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
@@ -126,10 +126,19 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
             "p90": gaps.quantile_ms(0.9),
             "p99": gaps.quantile_ms(0.99),
             "n": gaps.count,
+            "tokens_per_chunk": _tokens_per_chunk(run),
         },
         server=prepared.scraper.summary(),
         notes=[*prepared.notes, *run.notes, *_sampled(run)],
     )
+
+
+def _tokens_per_chunk(run: Run) -> float | None:
+    """Over 1.05, a server merges tokens, and the gaps are per chunk."""
+    rows = run.collector.columns()
+    ok = rows["outcome"] == OK
+    events = run.collector.gaps.count * run.collector.sampled_share + int(ok.sum())
+    return round(float(rows["output_tokens"][ok].sum()) / events, 3) if events else None
 
 
 def _sampled(run: Run) -> list[str]:

@@ -19,6 +19,8 @@ from pd_users.users import PDUser
 from workloads.arrivals import Arrival
 from workloads.prompts import PromptWriter
 
+WARM_CONNECTIONS = 8
+
 
 class Sender:
     """What one worker needs to send the traffic of one run."""
@@ -38,6 +40,9 @@ class Sender:
             spec.salt, learned["template_tokens"], learned["tokens_per_word"]
         )
         self._client = Client(self.target.endpoint, Timeouts(**learned["timeouts"]))
+        self._client.warm(
+            WARM_CONNECTIONS
+        )  # the first requests are not to pay for their handshakes
         self._users = [self._user(c, environment) for c in classes]
 
     def _user(self, user_class: type[PDUser], environment: Environment) -> PDUser:

@@ -7,6 +7,7 @@ from locust.env import Environment
 from locust.rpc import Message
 from locust.runners import LocalRunner
 
+import gc
 import logging
 import os
 import time
@@ -214,6 +215,8 @@ class _Part:
         if self._dispatcher.fence is not None:
             self._dispatcher.fence.lower(self.now())
         self._health.start()
+        gc.collect()
+        gc.freeze()  # what is there by now stays: the collector need not walk it while streams run
         self._walk = gevent.spawn(self._dispatcher.walk)
         self._reporter = gevent.spawn(self._report_for_ever)
 

@@ -16,6 +16,7 @@ from planner.records import Floats, Records
 from planner.window import in_window
 
 MAX_POINTS = 4000
+MERGED = 1.05  # tokens per chunk: beyond, a gap is not one token's
 _COLOURS = {
     "hold": "green",
     "inconclusive": "yellow",
@@ -85,6 +86,8 @@ def _rows(m: Measurement) -> list[list[str]]:
         over = "" if s.violation_rate is None else f"{100 * s.violation_rate:.2f} %"
         interval = f"{_ms(s.ci_low)} .. {_ms(s.ci_high)}" if s.n_eff else ""
         limit = f"{slo[name]:g}" if name in slo else ""
+        if name == "ITL" and (m.itl.get("tokens_per_chunk") or 1) > MERGED:
+            name = "ITL per chunk"  # noqa: PLW2901
         size = f"{s.n} ({s.n_eff:.0f})" if s.n_eff else str(s.n)
         rows.append([name, _ms(s.p50), _ms(s.p90), _ms(s.p99), interval, limit, over, size])
     return rows
