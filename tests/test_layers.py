@@ -15,7 +15,21 @@ ARROWS = {
     "pd_users": {"pd_users", "workloads", "planner"},
     "locustfile": {"pd_users"},
 }
-PURE = ("stream", "sse", "records", "wire", "deal", "itl", "accounting", "failures")
+PURE = (
+    *(
+        "stream",
+        "sse",
+        "answer",
+        "delta",
+        "template",
+        "inflate",
+        "evidence",
+        "failures",
+        "coalesced",
+    ),
+    *("endpoint", "redirect", "head", "timeouts", "whole"),
+    *("records", "wire", "deal", "itl", "accounting"),
+)
 EVENT_LOOP = {"locust", "gevent"}
 
 
