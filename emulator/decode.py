@@ -81,8 +81,11 @@ class Decode:
         root = self._one_s - self._grow_s / 2
         about = int(2 * gap / (sqrt(root * root + 2 * self._grow_s * gap) + root))
         step = self._anchor_step + about
-        while self._end_s(step) < now:
+        if self._end_s(step) < now:
             step += 1
+            while self._end_s(step) < now:
+                step += 1
+            return step
         while step > self._anchor_step and self._end_s(step - 1) >= now:
             step -= 1
         return step

@@ -86,7 +86,8 @@ class Prefill:
                 self.pending_tokens -= request.uncached_left
             elif request.uncached_left == 0:
                 self.queue.popleft()
-                self.cache.insert(request.blocks)
+                if request.blocks:
+                    self.cache.insert(request.blocks)
                 request.prefilled_s = now
                 done.append(request)
         self._begin(now)
