@@ -1,150 +1,233 @@
-"""Which side is at fault: what the run, the plan and the servers' own metrics say, put together."""
+"""Where the TTFT of a run was spent, and who is short: the calibrated models and the servers' own word.
+
+TTFT = client lag + wait for a slot of D + wait for P + prefill + transfer + wait for a step of D. The model
+gives every part; what the servers measure takes its place.
+"""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from planner.calibrate import (
-    DEFAULT_CHUNK_TOKENS,
-    DecodeModel,
-    PrefillModel,
-    fit_decode,
-    fit_envelope,
-    fit_queue,
-)
+import numpy as np
+
+from planner.calibrate import UNKNOWN_CAP, Calibration, calibrate
 from planner.config import Plan
+from planner.fit_prefill import PLAYED_WHOLE, beginning
 from planner.measurement import Measurement, Size
-from planner.predict import (
-    DECODE_LIMIT,
-    Traffic,
-    decode_state,
-    floor_ttft_p99_s,
-    prefill_ttft_p99_s,
-)
-from planner.records import Records
+from planner.pipeline import Layout, Traffic, play
+from planner.predict import Forecast, Limits
+from planner.records import Floats, Records
+from planner.signals import ServerSignals
+from planner.statistics import nearest_rank
+from planner.verdict import Part
 from planner.window import in_window
 
-BUSY = 0.55  # of the cap: below, no slot is short, whatever the model says
-FULL = 0.9  # of the cap, in the servers' own gauges
-TRANSFER_SHARE = 0.3  # of the TTFT SLO
-UNKNOWN_CAP = 100_000
-DEFAULT_ROUTING = "round-robin"
+FULL = 0.9  # of the cap, or of the KV memory, in the servers' own gauges
+STAGES = (
+    "client lag",
+    "wait for a D slot",
+    "wait for P",
+    "prefill",
+    "KV transfer",
+    "wait for a D step",
+)
 
 
 @dataclass
 class Picture:
-    """The calibrated models, the traffic, and who is full."""
+    """The calibrated models, the traffic, the limits, and what was seen."""
 
     size: Size
-    cap: int
-    routing: str
-    routing_known: bool
-    prefill: PrefillModel
-    decode: DecodeModel
-    traffic: Traffic
-    decode_bound: bool
-    utilisation_decode: float
-    transfer: str = ""
-    spare: str = ""
+    now: Layout
+    calibration: Calibration
+    forecast: Forecast
+    limits: Limits
+    split: list[Part]
+    kv_bound: bool = False
+    gpus: tuple[int, int] = (1, 1)
+    routing_told: bool = False
     reasons: list[str] = field(default_factory=list)
+
+    @property
+    def cap_known(self) -> bool:
+        """Whether the cap of D was told."""
+        return self.now.cap < UNKNOWN_CAP
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
+        c = self.calibration
         return {
-            "prefill_model": asdict(self.prefill),
-            "decode_model": asdict(self.decode),
-            "decode_bound": self.decode_bound,
-            "decode_utilisation": self.utilisation_decode,
-            "routing": self.routing,
+            "prefill_model": asdict(c.prefill),
+            "decode_model": asdict(c.decode),
+            "layout": asdict(c.layout),
+            "fit_error": None if np.isnan(c.error) else c.error,
+            "not_told": list(c.untold),
+            "kv_bound": self.kv_bound,
         }
 
 
-def picture(plan: Plan | None, m: Measurement, records: Records, window: Records) -> Picture:
-    """Put it together for a run whose deployment is known.
-
-    The models are fitted on all that was sent, the warm-up included: at the start queues are empty
-    and batches small, which shows what a prefill and a step take by themselves.
-    """
+def picture(plan: Plan | None, m: Measurement, records: Records) -> Picture:
+    """Put it together for a run whose deployment is known."""
     assert m.deployment is not None
-    size, ok = m.deployment, window.where(window.ok)
-    cap = size.max_running_requests or UNKNOWN_CAP
-    known = plan.routing.prefill if plan else None
-    routing = known or DEFAULT_ROUTING
-    sent = records.where(in_window(records, 0.0))
-    decode = fit_decode(sent.where(sent.ok), size.decode_instances)
-    traffic = Traffic(
-        window.due_s,
-        window.effective_tokens,
-        float(window.planned_output_tokens.mean()),
-        m.rate_rps.get("due") or m.rate_planned_rps,
-    )
-    state = decode_state(decode, traffic, size.decode_instances, cap)
-    bound, why = _decode_bound(m, decode, cap, state.utilisation, state.slot_wait_p99_s)
-    chunk = float(plan.chunk_tokens) if plan and plan.chunk_tokens else DEFAULT_CHUNK_TOKENS
-    setup_s = plan.iteration_overhead_ms / 1000 if plan else 0.0
-    envelope = fit_envelope(sent.where(sent.ok), chunk, setup_s)
-    prefill = envelope if bound else fit_queue(sent, envelope, size.prefill_instances, routing)
+    calibration = calibrate(plan, m, records)
+    warmup_s = m.warmup_s or 0.0
+    window = records.where(records.due_s >= warmup_s)
     see = Picture(
-        size, cap, routing, known is not None, prefill, decode, traffic, bound, state.utilisation
+        m.deployment,
+        calibration.layout,
+        calibration,
+        Forecast.of(calibration, window),
+        Limits(m.slo.ttft_p99_ms / 1000, m.slo.tpot_p99_ms / 1000),
+        ttft_split(m, calibration, records),
+        kv_bound=calibration.kv_bound or _kv_short(m.signals),
+        gpus=(plan.prefill.gpus, plan.decode.gpus) if plan else (1, 1),
+        routing_told="routing" not in calibration.untold,
     )
-    load = prefill.utilisation(traffic.due_s, traffic.input_tokens, size.prefill_instances)
-    see.reasons = [why, f"P is offered {100 * load:.0f} % of what it can do ({prefill.source})."]
-    see.transfer = _transfer(m, ok, prefill, load)
-    see.spare = _spare(m, see)
+    see.reasons = _evidence(m, see)
     return see
 
 
-def _decode_bound(
-    m: Measurement, decode: DecodeModel, cap: int, utilisation: float, wait_s: float
-) -> tuple[bool, str]:
-    """Whether requests wait for a slot on D: by its own gauges, else by the batch and the model."""
-    told = _gauges(m)
-    if told is not None:
-        running, queued = told
-        full = running >= FULL * cap and queued > 0
-        text = f"D's own metrics: {running:.1f} of {cap} running, {queued:.1f} waiting for a slot."
-        return full, text
-    share = decode.busy_batch / cap
-    long_wait = wait_s > 0.25 * m.slo.ttft_p99_ms / 1000
-    full = share >= BUSY and (utilisation > DECODE_LIMIT or long_wait)
-    text = (
-        f"D: {decode.busy_batch:.1f} requests decode on each at busy times (cap {cap}), and demand is "
-        f"{100 * utilisation:.0f} % of what it can do at the cap ({decode.source})."
-    )
-    return full, text if cap < UNKNOWN_CAP else "D: the cap is not known."
+def _kv_short(told: ServerSignals | None) -> bool:
+    """D has no KV memory left: it says so, or it had to put requests out."""
+    if told is None:
+        return False
+    usage = told.worst("decode", "token_usage_p99") or 0.0
+    return usage > 0.97 or told.total("decode", "retractions") > 0
 
 
-def _gauges(m: Measurement) -> tuple[float, float] | None:
-    """Mean running and waiting of the fullest D, from /metrics; None without."""
-    decodes = [d for d in (m.server or {}).get("decode", []) if "running_mean" in d]
-    if not decodes:
-        return None
-    fullest = max(decodes, key=lambda d: float(d["running_mean"]))
-    waiting = fullest.get("prealloc_mean", 0.0) + fullest.get("queued_mean", 0.0)
-    return float(fullest["running_mean"]), float(waiting)
+# -- where the TTFT was spent --------------------------------------------------------------------------
 
 
-def _transfer(m: Measurement, ok: Records, prefill: PrefillModel, load: float) -> str:
-    """A sentence when what is neither queue nor compute takes too much of the TTFT."""
-    overhead_ms = 1000 * prefill.overhead_s
-    if overhead_ms > TRANSFER_SHARE * m.slo.ttft_p99_ms and load < 0.6 and len(ok):
-        return (
-            f"{overhead_ms:.0f} ms of every TTFT are neither queue nor prefill (network, KV transfer, bootstrap) "
-            f"and P is used to {100 * load:.0f} % only: mend the transfer, more instances do not help."
+def ttft_split(m: Measurement, calibration: Calibration, records: Records) -> list[Part]:
+    """Each stage's part, from a play of the run's first requests, corrected by what was measured."""
+    sent = records.where(in_window(records, 0.0) & np.isfinite(records.sent_s))
+    if m.ttft_ms.n == 0 or not len(sent):
+        return []
+    begun = beginning(sent, PLAYED_WHOLE)
+    stages = _stages(calibration, begun.traffic)
+    total = np.sum(list(stages.values()), axis=0)
+    slow = total >= nearest_rank(total, 0.99)
+    seen_ms = 1000 * float((records.ttft_s[records.ok]).mean())
+    lag_ms = 1000 * float(np.nanmean(records.lag_s[records.ok]))
+    means = {stage: 1000 * float(times.mean()) for stage, times in stages.items()}
+    told = _measured(m)
+    sources = {stage: "measured" if stage in told else "modelled" for stage in means}
+    means.update(told)
+    rest = max(seen_ms - lag_ms - sum(told.values()), 0.0)
+    modelled = sum(v for stage, v in means.items() if stage not in told)
+    scale = rest / modelled if modelled > 0 else 0.0
+    parts = [Part(stage=STAGES[0], mean_ms=lag_ms, tail_ms=lag_ms, share=0.0, source="measured")]
+    for stage, mean_ms in means.items():
+        tail_ms = 1000 * float(stages[stage][slow].mean())
+        shown_ms = mean_ms if stage in told else scale * mean_ms
+        parts.append(
+            Part(stage=stage, mean_ms=shown_ms, tail_ms=tail_ms, share=0.0, source=sources[stage])
         )
-    return ""
+    whole = max(sum(part.mean_ms for part in parts), 1e-9)
+    return [_rounded(part, whole) for part in parts]
 
 
-def _spare(m: Measurement, see: Picture) -> str:
-    """A suggestion to take one instance away, where the model says that it would still do."""
-    ttft_s, tpot_s = m.slo.ttft_p99_ms / 1000, m.slo.tpot_p99_ms / 1000
-    p, d = see.size.prefill_instances, see.size.decode_instances
+def _rounded(part: Part, whole_ms: float) -> Part:
+    return part.model_copy(
+        update={
+            "mean_ms": round(part.mean_ms, 2),
+            "tail_ms": round(part.tail_ms, 2),
+            "share": round(part.mean_ms / whole_ms, 4),
+        }
+    )
+
+
+def _stages(calibration: Calibration, traffic: Traffic) -> dict[str, Floats]:
+    model, layout = calibration.prefill, calibration.layout
+    played = play(model, calibration.decode, layout, traffic)
+    service = model.service_s(traffic.input_tokens)
+    queue = np.maximum(played.prefill_s - service - model.overhead_s, 0.0)
+    join = np.full(len(traffic), 0.5 * calibration.decode.step_s(calibration.decode.seen_batch / 2))
+    beyond = np.maximum(played.ttft_s - played.prefill_s - join, 0.0)
+    overhead = np.full(len(traffic), model.overhead_s)
+    return dict(zip(STAGES[1:], (beyond, queue, service, overhead, join), strict=True))
+
+
+def _measured(m: Measurement) -> dict[str, float]:
+    """Mean ms of the stages that the servers tell, by their histograms or by Little's law."""
+    told = m.signals
+    rate = m.rate_rps.get("sent") or 0.0
+    if told is None or rate <= 0:
+        return {}
+    out = {}
+    for stage, role, name in (
+        (STAGES[2], "prefill", "queue_ms_mean"),
+        (STAGES[3], "prefill", "prefill_ms_mean"),
+        (STAGES[4], "prefill", "kv_transfer_ms_mean"),
+        (STAGES[4], "decode", "kv_transfer_ms_mean"),
+    ):
+        value = told.mean(role, name)
+        if value is not None and stage not in out:
+            out[stage] = value
+    if any(d.prealloc_mean is not None for d in told.decode) and decode_full(told, None):
+        waiting = told.total("decode", "prealloc_mean") + told.total("decode", "queued_mean")
+        out[STAGES[1]] = 1000 * waiting / rate
+    return out
+
+
+def decode_full(told: ServerSignals | None, cap: int | None) -> bool | None:
+    """Whether D says that it is full: running at its cap or out of KV, while others wait. None: no word."""
+    running = [d for d in told.decode if d.running_p99 is not None] if told else []
+    if told is None or not running:
+        return None
+    for d in running:
+        top = cap or d.cap
+        at_cap = bool(top) and (d.running_p99 or 0.0) >= FULL * float(top or 0)
+        no_memory = (d.token_usage_p99 or 0.0) >= FULL
+        waiting = (d.prealloc_mean or 0.0) + (d.queued_mean or 0.0)
+        if (at_cap or no_memory) and waiting > 0.1:
+            return True
+    return False
+
+
+# -- in words --------------------------------------------------------------------------------------------
+
+
+def _evidence(m: Measurement, see: Picture) -> list[str]:
+    f, now, c = see.forecast, see.now, see.calibration
     out = []
-    if p > 1 and floor_ttft_p99_s(see.prefill, see.traffic) < 0.8 * ttft_s:
-        fewer = prefill_ttft_p99_s(see.prefill, see.traffic, p - 1, see.routing)
-        if fewer <= 0.8 * ttft_s:
-            out.append(f"{p - 1} P (predicted TTFT P99 {1000 * fewer:.0f} ms)")
-    if d > 1 and see.cap < UNKNOWN_CAP and see.decode.alpha_s > 0:
-        state = decode_state(see.decode, see.traffic, d - 1, see.cap)
-        if state.utilisation <= 0.75 and state.tpot_p99_s <= 0.95 * tpot_s:
-            out.append(f"{d - 1} D (predicted TPOT P99 {1000 * state.tpot_p99_s:.1f} ms)")
-    return f"Room to scale down, to be confirmed by a run: {' or '.join(out)}." if out else ""
+    if m.saturation.saturated:
+        out.append(
+            f"More comes in than goes out: {100 * m.saturation.completed_share:.0f} % of the arrivals completed in "
+            "the window, so its P99s depend on its length; sizes follow from the offered rate of "
+            f"{m.rate_rps.get('due', 0.0):.2f} req/s."
+        )
+    load = f.prefill.utilisation(f.traffic, now.prefill)
+    out.append(f"P is offered {100 * load:.0f} % of what it can do ({f.prefill.source}).")
+    out.append(_of_decode(m, see))
+    if see.split:
+        main = max(see.split, key=lambda p: p.mean_ms)
+        out.append(
+            f"The mean TTFT is {100 * main.share:.0f} % {main.stage} ({main.mean_ms:.0f} ms, {main.source})."
+        )
+    if c.untold and now.prefill > 1 and "routing" in c.untold:
+        out.append(
+            f"Nobody told the routing to P; the run looks like {now.routing_prefill} (set routing in the plan)."
+        )
+    return [*out, *c.notes]
+
+
+def _of_decode(m: Measurement, see: Picture) -> str:
+    f, now = see.forecast, see.now
+    if f.decode.alpha_s <= 0 and f.decode.beta_s <= 0:
+        return "Nothing is known of D: no answer had a second token."
+    if not see.cap_known:
+        return f"D: up to {f.decode.seen_batch:.0f} requests decode on each; the cap is not known."
+    told, full = m.signals, decode_full(m.signals, see.size.max_running_requests)
+    load = 100 * f.decode_utilisation(now)
+    if told is not None and full is not None:
+        running = told.worst("decode", "running_mean") or 0.0
+        waiting = told.total("decode", "prealloc_mean") + told.total("decode", "queued_mean")
+        return (
+            f"D's own metrics: {running:.1f} of {now.cap} running on the fullest, {waiting:.1f} waiting for a slot; "
+            f"demand is {load:.0f} % of what D can do at the cap."
+        )
+    kv = " (KV memory holds it there)" if see.kv_bound else ""
+    return (
+        f"D: up to {f.decode.seen_batch:.0f} requests decode on each (cap {now.cap}{kv}), and demand is "
+        f"{load:.0f} % of what it can do at the cap."
+    )

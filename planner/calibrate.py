@@ -1,179 +1,186 @@
-"""What the run itself says of the engine: how long a prefill takes, how a decode step grows with the
-batch. Both from what a client sees; the plan's figures stand in where the run shows too little.
+"""What the run itself says of the engine: every run calibrates.
 
-prefill   S(L) = slope * L, plus a constant overhead (network, transfer, scheduling). The overhead and a
-          first slope come from the quickest answers of each length (nobody was before them). Where
-          P is the bottleneck, the slope is the one with which a simulation of the very arrivals
-          gives the TTFT that was seen.
-decode    t(b) = alpha + beta * b, from each request's TPOT over the mean batch that it shared.
+Decode first (``fit_decode``), which needs nothing else; then prefill (``fit_prefill``), by itself where no
+slot of D can have been short, else together with D. Routing and admission that nobody told are those
+under which the run is explained best.
 """
 
-import math
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.queueing import assign, simulate_packed
-from planner.records import Floats, Records
+from planner.config import Plan
+from planner.fit_decode import fit_decode
+from planner.fit_prefill import (
+    PLAYED,
+    PLAYED_WHOLE,
+    beginning,
+    fit_alone,
+    fit_whole,
+    quickest,
+)
+from planner.measurement import Measurement
+from planner.pipeline import DEFAULT_CHUNK_TOKENS, DecodeModel, Layout, PrefillModel, play
+from planner.records import Records
+from planner.statistics import nearest_rank
+from planner.window import in_flight, in_window, last_seen_s
 
-MIN_OVERHEAD_S = 0.001
-GRID = 24
-DEFAULT_CHUNK_TOKENS = 8192.0  # SGLang's and vLLM's on large GPUs
+UNKNOWN_CAP = 100_000
+NEAR_CAP = 0.7  # of the cap, in flight on each D: from there on a slot may be short
+PLATEAU = (
+    0.85  # of the cap: a batch that stays below while requests wait is held there by KV memory
+)
+FEWEST = 30  # answers, for a fit
+MISMATCH = (0.5, 1.5)  # a factor on the plan's figures outside of it is no calibration any more
+ADMISSIONS = {"vllm": "sequential", "sglang": "early"}
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillModel:
-    """S(L) = slope_s * L in iterations of ``chunk_tokens``; overhead_s comes on top."""
+class Calibration:
+    """The models, the layout they were fitted under, and how well they explain the run."""
 
-    slope_s: float
-    overhead_s: float
-    source: str
-    chunk_tokens: float = DEFAULT_CHUNK_TOKENS
-    setup_s: float = 0.0  # of one iteration
+    prefill: PrefillModel
+    decode: DecodeModel
+    layout: Layout
+    error: float = float("nan")  # mean |log(played / seen)| over the quantiles of TTFT
+    untold: tuple[str, ...] = ()  # what was found from the run, or assumed
+    kv_bound: bool = False
+    notes: list[str] = field(default_factory=list)
 
-    def ttft(
-        self, due_s: Floats, tokens: Floats, instances: int, routing: str, seed: int = 0
-    ) -> Floats:
-        """TTFT of the P part for these arrivals: wait + service + overhead."""
-        number = assign(due_s, self.slope_s * tokens, instances, routing, seed)
-        out = np.empty(len(due_s))
-        for k in range(instances):
-            mine = number == k
-            out[mine] = simulate_packed(
-                due_s[mine], tokens[mine], self.slope_s, self.chunk_tokens, self.setup_s
+
+def calibrate(plan: Plan | None, m: Measurement, records: Records) -> Calibration:
+    """For a run whose deployment is known."""
+    assert m.deployment is not None
+    sent = records.where(in_window(records, 0.0) & np.isfinite(records.sent_s))
+    end_s = last_seen_s(records, m.stopped_at_s)
+    ok = sent.where(sent.ok)
+    layout = layout_of(plan, m)
+    decode = fit_decode(plan, sent, layout.decode, end_s)
+    untold = _untold(plan, m)
+    chunk = float(plan.chunk_tokens) if plan and plan.chunk_tokens else DEFAULT_CHUNK_TOKENS
+    if len(ok) < FEWEST:
+        return Calibration(_from_plan(plan, chunk), decode, layout, untold=untold)
+    start = quickest(ok, chunk)
+    held = _held(sent, end_s) / layout.decode
+    if held < NEAR_CAP * layout.cap and held < 2 * max(decode.seen_batch, 1):
+        prefill, chosen, error = _alone(start, decode, layout, sent, untold)
+    else:
+        prefill, chosen, error = _whole(start, decode, layout, sent, untold)
+    kv_bound = chosen.cap < layout.cap
+    notes = _mismatches(plan, prefill, decode, ok)
+    return Calibration(prefill, decode, chosen, error, untold, kv_bound, notes)
+
+
+# -- what was told -------------------------------------------------------------------------------------
+
+
+def layout_of(plan: Plan | None, m: Measurement) -> Layout:
+    """The deployment of a run, with what the plan and the servers say; the rest as usual."""
+    size = m.deployment
+    assert size is not None
+    told, usual = (plan.routing if plan else None), Layout(1, 1, 1)
+    return Layout(
+        size.prefill_instances,
+        size.decode_instances,
+        size.max_running_requests or (m.signals.cap if m.signals else None) or UNKNOWN_CAP,
+        (told and told.prefill) or usual.routing_prefill,
+        (told and told.decode) or usual.routing_decode,
+        ADMISSIONS.get(_engine(plan, m), usual.admission),
+    )
+
+
+def _engine(plan: Plan | None, m: Measurement) -> str:
+    return (plan.engine if plan else None) or (m.signals.engine if m.signals else "")
+
+
+def _untold(plan: Plan | None, m: Measurement) -> tuple[str, ...]:
+    routing = () if plan and plan.routing.prefill else ("routing",)
+    return routing if _engine(plan, m) in ADMISSIONS else (*routing, "admission")
+
+
+def _from_plan(plan: Plan | None, chunk: float) -> PrefillModel:
+    tps = plan.prefill.max_prefill_throughput_tokens_per_s if plan else None
+    if not plan or not tps:
+        return PrefillModel(0.0, source="nothing is known of P", chunk_tokens=chunk)
+    setup_s, overhead_s = plan.iteration_overhead_ms / 1000, plan.overhead_ms / 1000
+    return PrefillModel(1 / tps, overhead_s, setup_s, chunk_tokens=chunk, source="the plan")
+
+
+# -- prefill ---------------------------------------------------------------------------------------------
+
+Found = tuple[PrefillModel, Layout, float]
+
+
+def _alone(
+    start: PrefillModel,
+    decode: DecodeModel,
+    layout: Layout,
+    sent: Records,
+    untold: tuple[str, ...],
+) -> Found:
+    """No slot of D was short: P explains the run, under the routing that does it best."""
+    begun = beginning(sent, PLAYED)
+    routings = [layout.routing_prefill]
+    if "routing" in untold and layout.prefill > 1:
+        routings = ["round-robin", "least-load", "random"]
+    join_s = (0.5 if layout.admission == "early" else 1.5) * decode.step_s(0.5 * decode.seen_batch)
+    found: list[Found] = []
+    for routing in routings:
+        there = replace(layout, routing_prefill=routing)
+        prefill, error = fit_alone(start, there, begun, join_s)
+        found.append((prefill, there, error))
+    return min(found, key=lambda f: f[2])
+
+
+def _whole(
+    start: PrefillModel,
+    decode: DecodeModel,
+    layout: Layout,
+    sent: Records,
+    untold: tuple[str, ...],
+) -> Found:
+    """Slots of D may have been short: both, under the admission, and the cap, that explain it best.
+
+    A batch that never comes near the cap while requests wait is held by something else: KV memory.
+    """
+    begun = beginning(sent, PLAYED_WHOLE)
+    admissions = ["early", "sequential"] if "admission" in untold else [layout.admission]
+    caps = [layout.cap]
+    reached = max(round(decode.seen_batch), 1)
+    if reached < PLATEAU * layout.cap:
+        caps.append(reached)
+    candidates = [replace(layout, admission=a, cap=c) for c in caps for a in admissions]
+    there = min(candidates, key=lambda c: begun.error(play(start, decode, c, begun.traffic).ttft_s))
+    prefill, error = fit_whole(start, decode, there, begun)
+    return prefill, there, error
+
+
+def _held(sent: Records, end_s: float) -> float:
+    """Requests in flight at busy times: no more than these can hold a slot."""
+    times = np.linspace(float(sent.sent_s.min()), min(end_s, float(sent.sent_s.max())), 400)
+    return nearest_rank(in_flight(sent, times), 0.995)
+
+
+def _mismatches(
+    plan: Plan | None, prefill: PrefillModel, decode: DecodeModel, ok: Records
+) -> list[str]:
+    """Where the run is far from what the plan says of the engine."""
+    out = []
+    tps = plan.prefill.max_prefill_throughput_tokens_per_s if plan else None
+    if tps:
+        factor = prefill.work_s(ok.effective_tokens) * tps / float(ok.effective_tokens.mean())
+        if not MISMATCH[0] <= factor <= MISMATCH[1]:
+            out.append(
+                f"Model mismatch: a prefill takes {factor:.2f} times what "
+                f"prefill.max_prefill_throughput_tokens_per_s = {tps:g} says."
             )
-        return out + self.overhead_s
-
-    def utilisation(self, due_s: Floats, tokens: Floats, instances: int) -> float:
-        """Work offered over work that can be done."""
-        span_s = max(float(due_s[-1] - due_s[0]), 1e-9)
-        return float(self.slope_s * tokens.sum()) / (span_s * instances)
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeModel:
-    """t(b) = alpha_s + beta_s * b; ``mean_batch`` and ``busy_batch`` are what one D was seen with."""
-
-    alpha_s: float
-    beta_s: float
-    mean_batch: float
-    busy_batch: float
-    source: str
-
-    def step_s(self, batch: float) -> float:
-        """One step at this batch."""
-        return self.alpha_s + self.beta_s * batch
-
-    def largest_batch(self, tpot_slo_s: float) -> int:
-        """Largest batch whose step is within the limit; 0: none."""
-        if self.step_s(1) > tpot_slo_s:
-            return 0
-        if self.beta_s <= 0:
-            return 100_000
-        return int((tpot_slo_s - self.alpha_s) / self.beta_s + 1e-9)
-
-
-def fit_decode(ok: Records, instances: int) -> DecodeModel:
-    """From successes with at least two tokens."""
-    rows = ok.where(np.isfinite(ok.tpot_s) & (ok.output_tokens >= 8))
-    if len(rows) < 10:
-        rows = ok.where(np.isfinite(ok.tpot_s))
-    if not len(rows):
-        return DecodeModel(0.0, 0.0, 0.0, 0.0, "no TPOT was seen")
-    shared = shared_batch(rows.first_token_s, rows.last_token_s) / instances
-    weights = np.sqrt(rows.answer_tokens)
-    beta, alpha = np.polyfit(shared, rows.tpot_s, 1, w=weights)
-    if not (beta > 0 and np.ptp(shared) > 0.2 * shared.mean()):
-        beta = 0.0
-        alpha = float(np.average(rows.tpot_s, weights=rows.answer_tokens))
-    if alpha < 0:
-        alpha, beta = 0.0, float(np.average(rows.tpot_s) / max(shared.mean(), 1e-9))
-    busy = float(np.quantile(shared, 0.9))
-    return DecodeModel(float(alpha), float(beta), float(shared.mean()), busy, "this run")
-
-
-def shared_batch(begin_s: Floats, end_s: Floats) -> Floats:
-    """For each request the mean number of requests, itself included, that decoded while it did."""
-    times = np.concatenate([begin_s, end_s])
-    change = np.concatenate([np.ones(len(begin_s)), -np.ones(len(end_s))])
-    order = np.argsort(times, kind="stable")
-    at = times[order]
-    level = np.cumsum(change[order])
-    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(at))])
-
-    def integral(moments: Floats) -> Floats:
-        k = np.clip(np.searchsorted(at, moments, side="right") - 1, 0, len(at) - 1)
-        return np.asarray(area[k] + level[k] * (moments - at[k]))
-
-    span = np.maximum(end_s - begin_s, 1e-9)
-    return np.asarray((integral(end_s) - integral(begin_s)) / span)
-
-
-def fit_envelope(ok: Records, chunk_tokens: float, setup_s: float) -> PrefillModel:
-    """From the quickest answers of each length: what a prefill takes when nobody is before it."""
-    slope_s, overhead_s, source = _quickest(ok)
-    return PrefillModel(slope_s, overhead_s, source, chunk_tokens, setup_s)
-
-
-def _quickest(ok: Records) -> tuple[float, float, str]:
-    tokens, ttft_s = ok.effective_tokens, ok.ttft_s
-    if len(ok) < 20:
-        slope = float(np.min(ttft_s / tokens)) if len(ok) else 0.0
-        return max(slope, 0.0), MIN_OVERHEAD_S, "too few answers"
-    # Lower hull: every line that lies below all points; the one that is highest at the mean length.
-    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, 11)))
-    if len(edges) < 2:
-        return float(ttft_s.min() / tokens[0]), MIN_OVERHEAD_S, "one prompt length"
-    lengths, quickest = [], []
-    for low, high in pairwise(edges):
-        inside = (tokens >= low) & (tokens <= high)
-        if inside.any():
-            k = np.flatnonzero(inside)[np.argmin(ttft_s[inside])]
-            lengths.append(float(tokens[k]))
-            quickest.append(float(ttft_s[k]))
-    if len(set(lengths)) < 2:
-        return quickest[0] / max(lengths[0], 1), MIN_OVERHEAD_S, "one prompt length"
-    slope, overhead = _below(np.array(lengths), np.array(quickest))
-    return slope, max(overhead, MIN_OVERHEAD_S), "the quickest answers"
-
-
-def _below(x: Floats, y: Floats) -> tuple[float, float]:
-    """The line under all points whose mean distance to them is least (L1, by trying pairs)."""
-    best, line = math.inf, (0.0, float(y.min()))
-    for i in range(len(x)):
-        for j in range(len(x)):
-            if x[j] <= x[i]:
-                continue
-            slope = (y[j] - y[i]) / (x[j] - x[i])
-            offset = y[i] - slope * x[i]
-            gap = y - (offset + slope * x)
-            if slope > 0 and gap.min() > -1e-9 and gap.mean() < best:
-                best, line = float(gap.mean()), (float(slope), float(offset))
-    return line
-
-
-def fit_queue(
-    records: Records, envelope: PrefillModel, instances: int, routing: str
-) -> PrefillModel:
-    """The slope with which the simulated queue gives the TTFTs that were seen, overhead kept."""
-    seen = records.ok
-    due_s, tokens, ttft_s = records.due_s, records.effective_tokens, records.ttft_s
-    levels = np.array([0.25, 0.5, 0.75, 0.9, 0.97])
-    target = np.log(np.quantile(ttft_s[seen], levels))
-
-    def error(slope: float) -> float:
-        model = replace(envelope, slope_s=slope)
-        simulated = model.ttft(due_s, tokens, instances, routing)[seen]
-        return float(np.abs(np.log(np.quantile(simulated, levels)) - target).mean())
-
-    span_s = max(float(due_s[-1] - due_s[0]), 1e-9)
-    balance = span_s * instances / float(tokens.sum())  # utilisation 1
-    low, high = 0.05 * balance, max(20 * balance, 2 * envelope.slope_s)
-    grid = np.geomspace(low, high, GRID)
-    for _ in range(3):
-        errors = [error(float(s)) for s in grid]
-        k = int(np.argmin(errors))
-        grid = np.linspace(grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)], 9)
-    best = float(grid[int(np.argmin([error(float(s)) for s in grid]))])
-    return replace(envelope, slope_s=best, source="this run's queue")
+    batch = plan.decode.max_batch_size_at_slo if plan else None
+    at_slo_tps = plan.decode.throughput_at_slo_tokens_per_s if plan else None
+    if batch and at_slo_tps and decode.alpha_s > 0:
+        factor = decode.step_s(batch) * at_slo_tps / batch
+        if not MISMATCH[0] <= factor <= MISMATCH[1]:
+            out.append(
+                f"Model mismatch: a decode step at batch {batch} takes {factor:.2f} times what "
+                f"decode.throughput_at_slo_tokens_per_s = {at_slo_tps:g} says."
+            )
+    return out

@@ -145,8 +145,7 @@ def packed(model: PrefillModel, at_s: Floats, tokens: Floats) -> Floats:
     chunk, setup, slope, square = model.chunk_tokens, model.setup_s, model.slope_s, model.square_s
     now, head, done, n = 0.0, 0, 0.0, len(moments)  # ``done``: tokens of the head that are computed
     while head < n:
-        if moments[head] > now:
-            now = moments[head]
+        now = max(now, moments[head])
         room, k, took = chunk, head, setup
         while k < n and moments[k] <= now and room > 0:
             size = sizes[k]
@@ -246,7 +245,7 @@ def _batches(
     n = len(asked)
     wait, first, last = np.empty(n), np.empty(n), np.empty(n)
     sizes = range(min(cap, n) + 1)
-    step_of = [model.step_s(b) for b in sizes]
+    step_of = [max(model.step_s(b), 1e-9) for b in sizes]
     coming: list[tuple[float, int]] = []  # slot taken, KV on its way: (moment, request)
     leaving: list[tuple[float, int]] = []  # in the batch: (v at which it leaves, request)
     now = given = 0.0

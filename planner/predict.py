@@ -1,121 +1,218 @@
-"""What a deployment would do with the traffic of the run: predicted P99s, and the sizes that suffice."""
+"""What a deployment would do with the traffic of a run: its P99s, and the smallest sizes that suffice.
+
+All sizes are compared under the same arrivals (common random numbers): a long run of the same kind,
+whose gaps and lengths are drawn in blocks from those that were seen, so that bursts stay bursts.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.calibrate import DecodeModel, PrefillModel
-from planner.queueing import ps_occupancy
-from planner.records import Floats
+from planner.calibrate import Calibration
+from planner.pipeline import DecodeModel, Layout, PrefillModel, Traffic, play_decode, prefill_s
+from planner.records import Floats, Records
 from planner.statistics import nearest_rank
 
 TTFT_MARGIN = 0.9  # a planned P99 stays under this share of the SLO
-DECODE_LIMIT = 0.8  # of the throughput at the cap, or at the largest batch within the SLO
+TPOT_MARGIN = 0.97
+DECODE_LIMIT = 0.8  # demand over capacity of D at the largest batch within the SLO
+TRUST = 2.0  # times the largest batch seen: how far t(b) is believed
+FORECAST = 10_000  # requests
+BLOCK = 50
 MAX_INSTANCES = 512
-FORECAST = 20_000  # arrivals in a forecast
-MAX_PRESENT = 4096
+SETTLE = 0.05  # of a forecast, until its queues are filled
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """Offered traffic in a form that can be played at length."""
+class Limits:
+    """The SLOs, and how close to them a planned deployment may come."""
 
-    due_s: Floats
-    input_tokens: Floats
-    output_mean: float
-    rate_rps: float
+    ttft_slo_s: float
+    tpot_slo_s: float
+    ttft_share: float = TTFT_MARGIN
+    tpot_share: float = TPOT_MARGIN
+    decode_share: float = DECODE_LIMIT
 
-    def forecast(self, seed: int = 0) -> tuple[Floats, Floats]:
-        """A long run of the same kind: gaps and lengths drawn anew from those that were seen."""
-        rng = np.random.default_rng(seed)
-        gaps = np.diff(self.due_s) if len(self.due_s) > 1 else np.array([1 / self.rate_rps])
-        return (
-            np.cumsum(rng.choice(gaps, FORECAST)),
-            rng.choice(self.input_tokens, FORECAST),
+    @property
+    def ttft_s(self) -> float:
+        """The limit of a predicted P99 TTFT."""
+        return self.ttft_share * self.ttft_slo_s
+
+    @property
+    def tpot_s(self) -> float:
+        """The limit of a predicted P99 TPOT."""
+        return self.tpot_share * self.tpot_slo_s
+
+
+@dataclass(frozen=True, slots=True)
+class P99s:
+    """Predicted for one layout; utilisations are demand over capacity."""
+
+    ttft_s: float
+    tpot_s: float
+    slot_wait_s: float
+    prefill_utilisation: float
+    decode_utilisation: float
+
+    def within(self, limits: Limits) -> bool:
+        """Whether both stay in their limits."""
+        return self.ttft_s <= limits.ttft_s and (self.tpot_s <= limits.tpot_s)
+
+
+def drawn_again(window: Records, n: int, seed: int = 0) -> Traffic:
+    """A long run of the same kind, from all arrivals of the window, sent or not."""
+    gaps = np.diff(window.due_s, prepend=window.due_s[:1])
+    rng = np.random.default_rng(seed)
+    block = min(BLOCK, max(len(gaps) // 10, 1))
+    starts = rng.integers(1, max(len(gaps) - block + 1, 2), -(-n // block))
+    picks = (starts[:, None] + np.arange(block)).ravel()[:n] % len(gaps)
+    return Traffic(
+        np.cumsum(np.maximum(gaps[picks], 0.0)),
+        window.effective_tokens[picks],
+        window.answer_tokens[picks],
+    )
+
+
+@dataclass
+class Forecast:
+    """Plays deployments under one traffic, each once."""
+
+    prefill: PrefillModel
+    decode: DecodeModel
+    traffic: Traffic
+    _times: dict[tuple[int, str], Floats] = field(default_factory=dict)
+    _p99s: dict[Layout, P99s] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, calibration: Calibration, window: Records, n: int = FORECAST) -> "Forecast":
+        """For the traffic of a run."""
+        return cls(calibration.prefill, calibration.decode, drawn_again(window, n))
+
+    def faster(self, factor: float) -> "Forecast":
+        """The same at another rate."""
+        return Forecast(self.prefill, self.decode, self.traffic.faster(factor))
+
+    def prefill_times_s(self, instances: int, routing: str) -> Floats:
+        """From arrival to KV on D."""
+        key = (instances, routing if instances > 1 else "")
+        if key not in self._times:
+            self._times[key] = prefill_s(self.prefill, self.traffic, instances, routing)
+        return self._times[key]
+
+    def prefill_p99_s(self, instances: int, routing: str) -> float:
+        """P99 TTFT with no wait for D but a step; inf beyond P's capacity."""
+        if self.prefill.utilisation(self.traffic, instances) >= 1:
+            return math.inf
+        return self._p99(self.prefill_times_s(instances, routing)) + self.join_s
+
+    @property
+    def join_s(self) -> float:
+        """The wait for a step of D, at a middling batch."""
+        return self.decode.step_s(0.5 * self.decode.seen_batch)
+
+    def floor_s(self) -> float:
+        """What no number of P goes below: P99 with nobody before one."""
+        service = self.prefill.service_s(self.traffic.input_tokens)
+        return self._p99(service) + self.prefill.overhead_s + 0.5 * self.join_s
+
+    def p99s(self, layout: Layout) -> P99s:
+        """Of the whole pipeline."""
+        if layout not in self._p99s:
+            self._p99s[layout] = self._play(layout)
+        return self._p99s[layout]
+
+    def _play(self, layout: Layout) -> P99s:
+        before_s = self.prefill_times_s(layout.prefill, layout.routing_prefill)
+        busy = self.prefill.utilisation(self.traffic, layout.prefill)
+        again_s = before_s
+        if busy > 0.95:  # a slot that comes late does not delay a P that is behind anyway
+            again_s = self.prefill.service_s(self.traffic.input_tokens) + self.prefill.overhead_s
+        seen = play_decode(self.decode, layout, self.traffic, before_s, again_s)
+        tpot_s = seen.tpot_s[np.isfinite(seen.tpot_s)]
+        load = self.decode_utilisation(layout)
+        endless = busy >= 1 or load >= 1
+        return P99s(
+            math.inf if endless else self._p99(seen.ttft_s),
+            nearest_rank(tpot_s, 0.99) if len(tpot_s) else 0.0,
+            math.inf if load >= 1 else self._p99(seen.slot_wait_s),
+            busy,
+            load,
         )
 
+    def decode_utilisation(self, layout: Layout) -> float:
+        """Demand over capacity at the cap."""
+        cap = float(min(layout.cap, 4096))
+        rate = self.traffic.rate_rps / layout.decode
+        return rate * float(self.traffic.output_tokens.mean()) * self.decode.step_s(cap) / cap
 
-def prefill_ttft_p99_s(
-    model: PrefillModel, traffic: Traffic, instances: int, routing: str
-) -> float:
-    """P99 of the P part over a long run."""
-    due_s, tokens = traffic.forecast()
-    if model.utilisation(due_s, tokens, instances) >= 1:
-        return math.inf
-    return nearest_rank(model.ttft(due_s, tokens, instances, routing), 0.99)
-
-
-def floor_ttft_p99_s(model: PrefillModel, traffic: Traffic) -> float:
-    """What no number of P can go below: an empty instance for every request."""
-    return model.overhead_s + model.slope_s * nearest_rank(traffic.input_tokens, 0.99)
+    def _p99(self, times_s: Floats) -> float:
+        return nearest_rank(times_s[int(SETTLE * len(times_s)) :], 0.99)
 
 
-def smallest_prefill(
-    model: PrefillModel, traffic: Traffic, routing: str, ttft_slo_s: float, at_least: int = 1
-) -> int | None:
-    """Fewest instances whose predicted P99 is within 0.9 of the limit; None: none is."""
-    if floor_ttft_p99_s(model, traffic) > TTFT_MARGIN * ttft_slo_s:
+# -- sizes that suffice ------------------------------------------------------------------------------
+
+
+def smallest_prefill(f: Forecast, routing: str, limit_s: float, at_least: int = 1) -> int | None:
+    """Fewest P whose P99 is within the limit when D is no bottleneck; None: none is."""
+    if f.floor_s() > limit_s:
         return None
-    due_s, tokens = traffic.forecast()
-    k = max(at_least, math.ceil(model.utilisation(due_s, tokens, 1)))
-    while k <= MAX_INSTANCES:
-        if prefill_ttft_p99_s(model, traffic, k, routing) <= TTFT_MARGIN * ttft_slo_s:
+    first = max(at_least, math.ceil(f.prefill.utilisation(f.traffic, 1)))
+    for k in _climb(first):
+        if f.prefill_p99_s(k, routing) <= limit_s:
             return k
-        k += 1
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeState:
-    """One decode instance under its share of the traffic."""
-
-    utilisation: float  # demand over throughput at the cap
-    tpot_p99_s: float
-    slot_wait_p99_s: float
-
-
-def decode_state(
-    model: DecodeModel, traffic: Traffic, instances: int, cap: int, held_s: float = 0.0
-) -> DecodeState:
-    """Processor sharing with a cap; ``held_s`` is how long a slot is held before decode begins."""
-    rate = traffic.rate_rps / instances
-    step = model.step_s(cap)
-    if step <= 0:
-        return DecodeState(0.0, 0.0, 0.0)  # no TPOT was seen: nothing is known of D
-    hold = traffic.output_mean * step + held_s
-    utilisation = rate * hold / cap
-    if utilisation >= 0.999:
-        return DecodeState(utilisation, step, math.inf)
-    present = np.arange(1, min(max(4 * cap, 64), MAX_PRESENT) + 1)
-    batch = np.minimum(present, cap)
-    times = model.alpha_s + model.beta_s * batch + held_s / traffic.output_mean
-    chance = ps_occupancy(rate, traffic.output_mean, batch / times)
-    served = chance[1:] * batch
-    cumulated = np.cumsum(served) / served.sum()
-    busy = float(batch[min(int(np.searchsorted(cumulated, 0.99)), len(batch) - 1)])
-    return DecodeState(utilisation, model.step_s(busy), _slot_wait(chance, cap, hold / cap))
+def _climb(first: int) -> Iterator[int]:
+    """One by one, then in larger steps, where one more hardly matters."""
+    k = first
+    while k <= MAX_INSTANCES:
+        yield k
+        k += max(1, (k - first) // 8)
 
 
-def _slot_wait(chance: Floats, cap: int, gap_s: float) -> float:
-    """P99 of the wait for a slot: one departure each ``gap_s`` on average for each one before."""
-    tail = chance[cap:]
-    waiting = float(tail.sum())
-    if waiting <= 0.01:
-        return 0.0
-    ahead = np.cumsum(tail) / waiting
-    k = int(np.searchsorted(ahead, 1 - 0.01 / waiting)) + 1
-    return k * gap_s
+def largest_cap(f: Forecast, limits: Limits) -> int:
+    """The largest batch that the TPOT SLO allows, as far as t(b) is known; 0: none."""
+    known = max(round(TRUST * f.decode.seen_batch), 1)
+    return f.decode.largest_batch(limits.tpot_share * limits.tpot_slo_s, known)
 
 
 def smallest_decode(
-    model: DecodeModel, traffic: Traffic, cap: int, tpot_slo_s: float, at_least: int = 1
-) -> int | None:
-    """Fewest instances with demand within 0.8 of the throughput at the cap and P99 TPOT in its limit."""
-    if model.step_s(1) > tpot_slo_s:
-        return None
-    for d in range(at_least, MAX_INSTANCES + 1):
-        state = decode_state(model, traffic, d, cap)
-        if state.utilisation <= DECODE_LIMIT and state.tpot_p99_s <= tpot_slo_s:
-            return d
+    f: Forecast, layout: Layout, limits: Limits, at_least: int = 1
+) -> Layout | None:
+    """Fewest D, at this cap, with both P99s in their limits and slack; None: no number is enough."""
+    limit = min(layout.cap, max(f.decode.largest_batch(limits.tpot_slo_s), 1))
+    one = f.decode_utilisation(replace(layout, decode=1, cap=limit))
+    first = max(at_least, math.ceil(one / limits.decode_share - 1e-9))
+    for d in range(first, min(first + 12, MAX_INSTANCES)):
+        there = replace(layout, decode=d)
+        if f.p99s(there).within(limits):
+            return there
+    return None
+
+
+def better_decode(f: Forecast, now: Layout, limits: Limits, at_least: int = 1) -> Layout | None:
+    """Fewest D over the caps that come into question: the present one, and the largest within the SLO.
+
+    Of two that need as many the larger cap, which keeps nobody waiting, unless it is only near.
+    """
+    caps = {largest_cap(f, limits), now.cap} - {0}
+    found = [smallest_decode(f, replace(now, cap=cap), limits, at_least) for cap in caps]
+    usable = [there for there in found if there is not None]
+    return min(usable, key=lambda t: (t.decode, t.cap != now.cap, -t.cap), default=None)
+
+
+def enough(
+    f: Forecast, now: Layout, limits: Limits, at_least: tuple[int, int] = (1, 1)
+) -> Layout | None:
+    """Fewest P, then fewest D beside them, with both P99s in their limits; None: none is."""
+    p = smallest_prefill(f, now.routing_prefill, limits.ttft_s, at_least[0])
+    for more in range(3):
+        if p is None:
+            return None
+        there = better_decode(f, replace(now, prefill=p + more), limits, at_least[1])
+        if there is not None:
+            return there
     return None

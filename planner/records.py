@@ -55,8 +55,8 @@ class Records:
     def __len__(self) -> int:
         return len(self.index)
 
-    def where(self, flags: Flags) -> "Records":
-        """The rows that are flagged."""
+    def where(self, flags: Flags | Ints) -> "Records":
+        """The rows that are flagged, or that stand at these places."""
         return Records(**{f.name: getattr(self, f.name)[flags] for f in fields(self)})
 
     @property

@@ -1,0 +1,326 @@
+"""What to do about an SLO that is missed: rules 1 and 3 to 9 of the decision table.
+
+TTFT over its limit is not by itself a lack of P, since a full D keeps requests waiting as well. So the
+question is put to the calibrated model twice: would enough P be enough with the D there are, and would
+enough D be enough with the P there are?
+"""
+
+from dataclasses import dataclass, replace
+
+from planner.attribution import Picture, decode_full
+from planner.measurement import Measurement, Size
+from planner.pipeline import Layout
+from planner.predict import (
+    Limits,
+    better_decode,
+    enough,
+    largest_cap,
+    smallest_decode,
+    smallest_prefill,
+)
+
+TRANSFER_SHARE = 0.3  # of the TTFT SLO
+SURELY = (
+    1.05  # times a limit: from there on the model may add to a side that the run did not strain
+)
+LEVERS_TTFT = (
+    "Levers: higher TP or faster prefill, shorter prompts, a better prefix hit rate, "
+    "a looser TTFT SLO."
+)
+LEVERS_TPOT = "Levers: higher TP, speculative decoding, a smaller model, a looser TPOT SLO."
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do; ``layout`` is the deployment that comes out."""
+
+    verdict: str
+    rule: str
+    layout: Layout
+    why: str
+
+
+def change(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Change:
+    """For a run that misses ``ttft``, ``tpot`` or both."""
+    found = _beyond_counts(m, see, ttft, tpot)
+    if found is None and tpot and not ttft:
+        found = _slow_steps(m, see)
+    return found or _short(m, see, ttft, tpot)
+
+
+# -- 1 and 7: no count helps -----------------------------------------------------------------------------
+
+
+def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Change | None:
+    f, limits = see.forecast, see.limits
+    if ttft and (found := _transfer(m, see)):
+        return found
+    floor_s = f.floor_s()
+    if ttft and floor_s > limits.ttft_slo_s:
+        why = (
+            f"Even an empty P needs {1000 * floor_s:.0f} ms at P99 ({f.prefill.source}), the SLO is "
+            f"{1000 * limits.ttft_slo_s:.0f} ms: no count helps. {LEVERS_TTFT}"
+        )
+        return Change("infeasible", "1 floor", see.now, why)
+    alone_s = f.decode.step_s(1)
+    if tpot and alone_s > limits.tpot_slo_s:
+        why = (
+            f"A decode step of batch 1 takes {1000 * alone_s:.1f} ms, the SLO is "
+            f"{1000 * limits.tpot_slo_s:g} ms: no count helps. {LEVERS_TPOT}"
+        )
+        return Change("infeasible", "1 floor", see.now, why)
+    return None
+
+
+def _transfer(m: Measurement, see: Picture) -> Change | None:
+    """Rule 7: what is neither queue nor compute takes most of what is too long."""
+    f, slo_ms = see.forecast, m.slo.ttft_p99_ms
+    told = m.signals
+    by_servers = [
+        v
+        for role in ("prefill", "decode")
+        if told and (v := told.worst(role, "kv_transfer_ms_p99")) is not None
+    ]
+    transfer_ms = max(by_servers, default=1000 * f.prefill.overhead_s)
+    word = "measured" if by_servers else "modelled"
+    compute_s = f.floor_s() - f.prefill.overhead_s
+    wait_ms = m.ttft_ms.p99 - 1000 * f.floor_s() if m.ttft_ms.p99 else 0.0
+    if transfer_ms <= TRANSFER_SHARE * slo_ms or wait_ms > transfer_ms:
+        return None
+    if 1000 * compute_s > slo_ms:
+        return None  # infeasible without any transfer as well
+    why = (
+        f"{transfer_ms:.0f} ms of the TTFT ({word}) are neither queue nor prefill: network, KV transfer, bootstrap. "
+        "That is more than 30 % of the SLO. More instances do not help: mend the transfer (backend, "
+        "NICs, placement of P and D)."
+    )
+    return Change("fix-transfer", "7 transfer", see.now, why)
+
+
+# -- 8: TPOT alone -----------------------------------------------------------------------------------------
+
+
+def _slow_steps(m: Measurement, see: Picture) -> Change | None:
+    """The first gap, the batch, or too little D."""
+    limits, now = see.limits, see.now
+    steady, gap = m.steady_tpot_ms.p99, m.first_gap_ms.p99
+    if steady is not None and gap is not None and steady <= m.slo.tpot_p99_ms:
+        why = (
+            f"Without the gap between first and second token (P99 {gap:.0f} ms) TPOT is fine ({steady:.1f} ms): "
+            "the gap is KV transfer or a wait for it, and the outputs are too short to hide it. Neither D nor the "
+            "cap is at fault: mend the transfer."
+        )
+        return Change("fix-transfer", "8 first gap", now, why)
+    cap = largest_cap(see.forecast, replace(limits, tpot_share=1.0))
+    if cap < 1:
+        return None
+    lower = replace(now, cap=min(cap, now.cap))
+    seen = see.forecast.p99s(lower)
+    load = see.forecast.decode_utilisation(lower)
+    step_ms = 1000 * see.forecast.decode.step_s(lower.cap)
+    fits = seen.ttft_s <= limits.ttft_s or _waits_little(m, seen.slot_wait_s, limits)
+    if lower.cap < now.cap and load <= limits.decode_share and fits:
+        why = (
+            f"At a cap of {cap} a step takes {step_ms:.1f} ms, and D is used to {100 * load:.0f} %, which leaves "
+            "slack (80 %): bursts no longer fill a batch that is too large."
+        )
+        return Change("lower-max-running-requests", "8 batch too large", lower, why)
+    there = _more_decode(see, now, lower.cap)
+    why = (
+        f"A cap of {lower.cap} keeps TPOT ({step_ms:.1f} ms a step), but at {now.decode} D demand is "
+        f"{100 * load:.0f} % of capacity there (limit 80 %): requests would wait for slots instead. "
+        f"{there.decode} D have room."
+    )
+    return Change("add-decode", "8 no slack for a lower cap", there, why)
+
+
+def _waits_little(m: Measurement, wait_s: float, limits: Limits) -> bool:
+    """Whether the wait for a slot fits into what the TTFT leaves."""
+    return wait_s <= limits.ttft_slo_s - (m.ttft_ms.p99 or 0.0) / 1000
+
+
+def _more_decode(see: Picture, now: Layout, cap: int) -> Layout:
+    there = better_decode(
+        see.forecast, replace(now, cap=min(cap, now.cap)), see.limits, now.decode + 1
+    )
+    return there or replace(now, decode=now.decode + 1, cap=min(cap, now.cap))
+
+
+# -- 5, 6, 9: which side is short ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What each side would need if the other were no bottleneck; None: no number is enough."""
+
+    prefill: int | None
+    decode: Layout | None
+    prefill_short: bool
+    decode_short: bool
+
+
+def _sides(m: Measurement, see: Picture, tpot: bool) -> _Sides:
+    f, now, limits = see.forecast, see.now, see.limits
+    p = smallest_prefill(f, now.routing_prefill, limits.ttft_s)
+    if p is None:  # within the SLO, though not with the usual margin
+        p = smallest_prefill(f, now.routing_prefill, limits.ttft_slo_s)
+    prefill_short = p is None or f.prefill_p99_s(now.prefill, now.routing_prefill) > limits.ttft_s
+    with_p = replace(now, prefill=max(p or 0, now.prefill))
+    there = f.p99s(with_p)
+    # Enough P may bring D to its limit; a D that the run did not strain needs a clear case.
+    strained = tpot or _strained(m, see)
+    ttft_limit = limits.ttft_s if strained else SURELY * limits.ttft_slo_s
+    tpot_limit = limits.tpot_slo_s if strained else SURELY * limits.tpot_slo_s
+    decode_short = tpot or there.ttft_s > ttft_limit or there.tpot_s > tpot_limit
+    return _Sides(p, better_decode(f, with_p, limits), prefill_short, decode_short)
+
+
+def _strained(m: Measurement, see: Picture) -> bool:
+    """Whether D was near its cap: by its own word, else by the batch."""
+    told = decode_full(m.signals, see.size.max_running_requests)
+    if told is not None:
+        return told
+    return see.kv_bound or see.forecast.decode.seen_batch >= 0.75 * see.now.cap
+
+
+def _short(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Change:
+    sides = _sides(m, see, tpot)
+    saturated = "3 saturated, " if m.saturation.saturated else ""
+    if not sides.prefill_short and not sides.decode_short:
+        return _unexplained(m, see, saturated)
+    if sides.prefill_short and sides.decode_short:
+        return _both(see, saturated, ttft and tpot)
+    if sides.decode_short:
+        return _decode_only(see, sides, saturated, tpot)
+    return _prefill_only(see, sides, saturated)
+
+
+def _prefill_only(see: Picture, sides: _Sides, saturated: str) -> Change:
+    f, now, limits = see.forecast, see.now, see.limits
+    if now.routing_prefill != "least-load" and now.prefill > 1:
+        better = replace(now, routing_prefill="least-load")
+        seconds = f.p99s(better).ttft_s
+        if see.routing_told and seconds <= limits.ttft_s:
+            why = (
+                f"P has {now.routing_prefill} routing. With least-load the same {now.prefill} P are predicted at "
+                f"{1000 * seconds:.0f} ms: change the routing first."
+            )
+            return Change("change-routing", "6 routing", better, why)
+    p = sides.prefill
+    if p is None:
+        why = f"No number of P is predicted to bring TTFT P99 under its SLO. {LEVERS_TTFT}"
+        return Change("infeasible", "1 floor", now, why)
+    there = replace(now, prefill=max(p, now.prefill + 1))
+    why = (
+        f"P is the bottleneck: at {now.prefill} P its part of the TTFT alone is predicted at "
+        f"{_ms(f.prefill_p99_s(now.prefill, now.routing_prefill))}, D has room. {there.prefill} P is the fewest "
+        "within 0.9 of the SLO."
+    )
+    return Change("add-prefill", f"{saturated}6 P bound", there, why)
+
+
+def _decode_only(see: Picture, sides: _Sides, saturated: str, tpot: bool) -> Change:
+    """Rule 5: a larger cap where TPOT leaves room for one, else more D. Rule 9: P alone would do."""
+    f, now = see.forecast, see.now
+    there = sides.decode or replace(now, decode=now.decode + 1)
+    there = replace(there, prefill=now.prefill, routing_prefill=now.routing_prefill)
+    if there.decode <= now.decode and there.cap > now.cap and not see.kv_bound:
+        why = (
+            f"D is full at its cap of {now.cap} while TPOT leaves room: a step at {there.cap} takes "
+            f"{1000 * f.decode.step_s(there.cap):.1f} ms. Requests wait for a slot, which shows up as TTFT."
+        )
+        larger = replace(there, decode=now.decode)
+        return Change(
+            "raise-max-running-requests", f"{saturated}5 D full, room in TPOT", larger, why
+        )
+    there = replace(there, decode=max(there.decode, now.decode + 1))
+    if see.kv_bound:
+        there = replace(there, cap=see.size.max_running_requests or now.cap)
+    why = (
+        f"D is full: at {now.decode} D requests wait for a slot there, which shows up as TTFT, while P alone would "
+        f"meet it ({_ms(f.prefill_p99_s(now.prefill, now.routing_prefill))}). {there.decode} D have room."
+    )
+    if see.kv_bound:
+        why += " KV memory holds its batch below the cap, so a larger cap would not help."
+    rule = "9 both missed, D at fault" if tpot else "5 D full"
+    return Change("add-decode", f"{saturated}{rule}", there, why)
+
+
+def _both(see: Picture, saturated: str, missed: bool) -> Change:
+    now = see.now
+    there = enough(see.forecast, now, see.limits, (now.prefill + 1, now.decode))
+    if there is None:
+        why = f"No number of P is predicted to bring TTFT P99 under 0.9 of its SLO. {LEVERS_TTFT}"
+        return Change("infeasible", "1 floor", now, why)
+    why = "Neither side would do with more of the other: add both first, tune the cap after."
+    rule = "9 both missed" if missed else "5 and 6, both sides short"
+    if there.decode > now.decode:
+        return Change("add-both", f"{saturated}{rule}", there, why)
+    why = "P is short, and D is full at its cap while TPOT leaves room: more P and a larger cap, no more D."
+    return Change("add-prefill", f"{saturated}6 P bound, cap too small", there, why)
+
+
+def _unexplained(m: Measurement, see: Picture, saturated: str) -> Change:
+    """The model holds the deployment to be enough, the run does not: size by how far it is off."""
+    f, now, limits = see.forecast, see.now, see.limits
+    off = max((m.ttft_ms.p99 or 0.0) / 1000 / max(f.p99s(now).ttft_s, 1e-9), 1.0)
+    tighter = replace(limits, ttft_share=limits.ttft_share / min(off, 2.0))
+    if _strained(m, see):
+        there = smallest_decode(f, now, tighter, now.decode + 1)
+        there = there or replace(now, decode=now.decode + 1)
+        why = f"TTFT is {off:.2f} times what the model expects, and D is near its cap: add D and measure again."
+        return Change("add-decode", f"{saturated}5 D near its cap", there, why)
+    p = smallest_prefill(f, now.routing_prefill, tighter.ttft_s, now.prefill + 1) or now.prefill + 1
+    why = f"TTFT is {off:.2f} times what the model expects, and D has room: {p} P allow for that factor."
+    return Change("add-prefill", f"{saturated}6 P bound", replace(now, prefill=p), why)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1e6 else "no end of it (over capacity)"
+
+
+# -- 4: both met --------------------------------------------------------------------------------------------
+
+
+def spare(see: Picture) -> Layout | None:
+    """A smaller deployment that would still meet both SLOs with more than the usual slack."""
+    now = see.now
+    if not see.cap_known or see.forecast.decode.alpha_s <= 0:
+        return None
+    careful = replace(see.limits, ttft_share=0.8, tpot_share=0.95, decode_share=0.75)
+    there = enough(see.forecast, now, careful)
+    if there is None:
+        return None
+    there = replace(
+        there,
+        prefill=max(min(there.prefill, now.prefill), -(-now.prefill // 2)),
+        decode=max(min(there.decode, now.decode), -(-now.decode // 2)),
+        cap=min(there.cap, now.cap) if there.decode < now.decode else now.cap,
+    )
+    if (there.prefill, there.decode) == (now.prefill, now.decode):
+        return None
+    return there if see.forecast.p99s(there).within(careful) else None
+
+
+def headroom_rps(see: Picture, steps: int = 5) -> float:
+    """The highest rate at which the present deployment is predicted to hold."""
+    f, now = see.forecast, see.now
+    limits = replace(see.limits, ttft_share=1.0, tpot_share=1.0)
+    low, high = 0.5, 4.0
+    for _ in range(steps):
+        middle = (low * high) ** 0.5
+        if f.faster(middle).p99s(now).within(limits):
+            low = middle
+        else:
+            high = middle
+    return low * f.traffic.rate_rps
+
+
+def as_size(layout: Layout, size: Size) -> Size:
+    """A layout as a deployment; a cap that was not known is only told where it is part of the cure."""
+    told = size.max_running_requests is not None or layout.cap < 100_000
+    return Size(
+        prefill_instances=layout.prefill,
+        decode_instances=layout.decode,
+        max_running_requests=layout.cap if told else None,
+    )
