@@ -17,7 +17,7 @@ from rich.console import Console
 from pd_users import VERSION
 from pd_users.accounting import account
 from pd_users.conductor import Run, Seat
-from pd_users.cures import cures_for
+from pd_users.cures import cures_for, evidence_of, tpot_jitter
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
 from planner.decision import Decision, decide
@@ -36,7 +36,6 @@ class Conclusion:
     measurement: Measurement
     decision: Decision
     folder: Path | None
-    cures: list[str]
     to_stderr: bool = False
 
     @property
@@ -53,8 +52,6 @@ class Conclusion:
         """Print the table and the verdict."""
         out = Console(stderr=self.to_stderr, soft_wrap=not sys.stdout.isatty())
         out.print(console(self.measurement, self.decision))
-        for cure in self.cures:
-            out.print(cure, markup=False, highlight=False)
         if self.folder is not None:
             out.print(f"Files: {self.folder}/", markup=False, highlight=False)
 
@@ -64,7 +61,7 @@ class Conclusion:
         return {
             "headline": decision.headline(),
             "proposal": decision.next_command,
-            "reasons": [*decision.reasons, *self.cures],
+            "reasons": decision.reasons,
             "exit_code": decision.exit_code,
             "folder": str(self.folder) if self.folder else "",
         }
@@ -81,13 +78,26 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     measurement = measure(records, _context(run, prepared, outcomes))
     decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
     folder = Path(run.spec.options.run_dir) / run.spec.run_id
-    conclusion = Conclusion(measurement, decision, folder, cures_for(measurement.arrivals.failed))
+    cures = _cures(run, measurement)
+    decision = decision.model_copy(update={"reasons": [*decision.reasons, *cures]})
+    conclusion = Conclusion(measurement, decision, folder)
     try:
         write_run(folder, measurement, decision, records)
     except OSError as error:
         log.error("%s: nothing could be written there: %s.", folder, error.strerror or error)
         conclusion.folder = None
     return conclusion
+
+
+def _cures(run: Run, measurement: Measurement) -> list[str]:
+    """A line for each failure that occurred, as fine as what the target said allows."""
+    failed = measurement.arrivals.failed
+    told = evidence_of(str(error.error) for error in run.locust_errors())
+    lines = cures_for(failed, told)
+    if failed:
+        lines.append("Every failure with its cure: docs/troubleshooting.md.")
+    jitter = tpot_jitter(measurement)
+    return [*lines, jitter] if jitter else lines
 
 
 def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext:
@@ -146,8 +156,10 @@ def _sampled(run: Run) -> list[str]:
     if share == 1:
         return []
     kept = len(run.collector.columns()["index"])
+    ttft_ms, tpot_ms = run.collector.ttft.quantile_ms(0.99), run.collector.tpot.quantile_ms(0.99)
     return [
-        f"{kept} of {run.collector.reported} records were kept, a uniform sample; counts are exact"
+        f"{kept} of {run.collector.reported} records were kept, a uniform sample; counts are exact. "
+        f"Of all successes, within 0.5 %: TTFT P99 {ttft_ms} ms, TPOT P99 {tpot_ms} ms."
     ]
 
 

@@ -328,6 +328,10 @@ class Run:
         log.error("Stopping: %s.", why)
         gevent.spawn(self._end)
 
+    def locust_errors(self) -> list[Any]:
+        """Locust's own error report: one entry for each kind of failure, over all workers."""
+        return list(self._conductor.environment.stats.errors.values())
+
     def seats(self) -> list[Seat]:
         """The workers that took part."""
         return [self._conductor.seats[p] for p in sorted(self.participants)]

@@ -79,6 +79,8 @@ class Collector:
         self._seen = np.zeros(1 << 16, np.bool_)  # by number: has it been reported?
         self._kept = 0
         self.gaps = GapSketch()
+        self.ttft = GapSketch()  # of all successes, also where the records are a sample
+        self.tpot = GapSketch()
         self.reported = 0  # rows, without the duplicates
         self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
@@ -89,6 +91,7 @@ class Collector:
         self.gaps.add(dict(report["gaps"]))
         self.reported += len(batch["index"])
         self.outcomes.update(batch["outcome"].tolist())
+        self._sketch(_rows(batch, batch["outcome"] == OK))
         self._keep(batch)
         return batch
 
@@ -104,6 +107,17 @@ class Collector:
         self._seen[index] = True
         self.duplicates += int(len(index) - fresh.sum())
         return batch if fresh.all() else _rows(batch, fresh)
+
+    def _sketch(self, ok: wire.Columns) -> None:
+        spread = ok["output_tokens"] - ok["n_first"]
+        span_s = (ok["last_token_s"] - ok["first_token_s"])[spread > 0]
+        for sketch, seconds in (
+            (self.ttft, ok["first_token_s"] - ok["due_s"]),
+            (self.tpot, span_s / spread[spread > 0]),
+        ):
+            counts: Counter[int] = Counter()
+            count_gaps(seconds[np.isfinite(seconds)].tolist(), counts)
+            sketch.add(counts)
 
     def _keep(self, batch: wire.Columns) -> None:
         """Every row is kept with the same chance, whenever it came."""
