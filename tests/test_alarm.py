@@ -15,7 +15,7 @@ WITH_KEY = ("--api-key-env", "PD_TEST_KEY")
 
 
 def test_a_key_that_expires_stops_the_load_within_five_seconds(tmp_path: Path) -> None:
-    with emulator(*FAST, *WITH_KEY, "--key-expires", "9", env=KEY) as cluster:
+    with emulator(*FAST, *WITH_KEY, "--key-expires", "14", env=KEY) as cluster:
         finished = headless("-H", cluster.url, *LOAD, *WITH_KEY, run_dir=tmp_path, env=KEY)
     assert_adds_up(finished)
     failed = [r for r in finished.records if r["outcome"] == "auth"]
