@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -82,7 +82,7 @@ def waited_s(pid: int) -> float:
 
 def scrape(url: str, pid: int) -> tuple[float, float, int, dict[float, int]]:
     """Now, CPU seconds, tokens made, ticks by how late they were at most."""
-    page = urllib.request.urlopen(f"{url}/metrics", timeout=10).read().decode()
+    page = urllib.request.urlopen(f"{url}/metrics", timeout=60).read().decode()
     tokens = re.findall(r"^sglang:generation_tokens_total\{.*\} (\S+)$", page, re.M)
     late = re.findall(r'^emulator:tick_late_seconds_bucket\{.*le="(\S+)"\} (\d+)$', page, re.M)
     buckets = {float(bound): int(count) for bound, count in late}
@@ -100,6 +100,7 @@ async def live(decodes: int, streams: int, seconds: float) -> tuple[float, float
     """One line of the table; how late 99 % of the ticks were at most, and the share without a core."""
     with emulator(decodes, streams) as (url, pid):
         address = urlsplit(url)
+        host, port = str(address.hostname), int(address.port or 0)
         ask = {"model": "emulated", "prompt": [1], "stream": True, "ignore_eos": True}
         loop, rng = asyncio.get_running_loop(), random.Random(1)
         for number in range(decodes * streams):
@@ -108,9 +109,7 @@ async def live(decodes: int, streams: int, seconds: float) -> tuple[float, float
             body = orjson.dumps({**ask, "max_tokens": rng.randint(100, 400)})
             head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
             request = head.encode() + b"\r\n" + body
-            await loop.create_connection(
-                lambda request=request: Stream(request), address.hostname, address.port
-            )
+            await loop.create_connection(lambda request=request: Stream(request), host, port)
         await asyncio.sleep(2)
         t0, cpu0, tokens0, late0 = await asyncio.to_thread(scrape, url, pid)
         waited0 = waited_s(pid)
@@ -133,13 +132,11 @@ def virtual(admission: str) -> None:
     for _ in range(20_000):
         at_s += rng.expovariate(25)
         arrivals.append(Arrival(at_s, 1155, 200))
-    play: Callable[[], object] = lambda: simulate(  # noqa: E731
-        arrivals, Deployment(4, 4, 64, admission=admission)
-    )
+    deployment = Deployment(4, 4, 64, admission=admission)
     times = []
     for _ in range(5):
         began = time.perf_counter()
-        play()
+        simulate(arrivals, deployment)
         times.append(time.perf_counter() - began)
     print(f"simulate, {admission}: 20,000 requests x 200 tokens: best of 5 {min(times):.3f} s")
 

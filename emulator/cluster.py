@@ -80,8 +80,14 @@ class Cluster:
 
     # -- the way of a request ----------------------------------------------------------------------
 
+    def expect(self, request: Request, moment: float) -> None:
+        """A request will be received."""
+        self._at(moment, EARLIER, self.submit, request)
+
     def submit(self, request: Request, now: float) -> None:
         """A request was received: a router gives it to a P, with early admission to a D as well."""
+        if request.outcome:
+            return  # aborted before its time
         prefill = self._to_prefill.pick(self.deployment.routing_prefill, self._open_prefills)
         request.prefill_instance = prefill.number
         prefill.pending_tokens += request.prompt_tokens
@@ -117,7 +123,7 @@ class Cluster:
         if self.engine.kv_reserve is not None:
             planned = decode.next_s
             decode.squeeze(now)
-            self._expect(decode, planned)
+            self._watch(decode, planned)
 
     def _enqueue(self, prefill: Prefill, request: Request, now: float) -> None:
         if prefill.enqueue(request, now):
@@ -147,7 +153,7 @@ class Cluster:
             decode = self.decodes[request.decode_instance]
             planned = decode.next_s
             decode.arrive(request, now)
-            self._expect(decode, planned)
+            self._watch(decode, planned)
 
     def _step_ends(self, decode: Decode, now: float) -> None:
         if decode.next_s != now:
@@ -179,12 +185,14 @@ class Cluster:
             decode = self.decodes[request.decode_instance]
             planned = decode.next_s
             decode.cut(request, now)
-            self._expect(decode, planned)
+            self._watch(decode, planned)
             return
         self._remove(request, now)
         self._end(request)
 
     def _remove(self, request: Request, now: float) -> None:
+        if request.phase == "new":
+            return
         prefill = self.prefills[request.prefill_instance]
         if request.phase == "bootstrap":
             prefill.bootstrapping -= 1
@@ -208,7 +216,7 @@ class Cluster:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def _expect(self, decode: Decode, planned: float) -> None:
+    def _watch(self, decode: Decode, planned: float) -> None:
         if decode.next_s != planned:
             self._at(decode.next_s, LATER, self._step_ends, decode)
 

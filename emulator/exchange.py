@@ -5,8 +5,8 @@ from itertools import count
 from math import isnan
 
 from emulator.answer import DONE, STREAM_HEAD, STREAM_TAIL, Answer, http_chunk, text_of, usage_of
-from emulator.cluster import Cluster
 from emulator.connection import Connection
+from emulator.live import LiveCluster
 from emulator.model import Request
 from emulator.openai_api import Ask, error_body
 from emulator.truth import Entry
@@ -20,14 +20,14 @@ class Exchange:
 
     def __init__(
         self,
-        cluster: Cluster,
+        live: LiveCluster,
         connection: Connection,
         ask: Ask,
         entry: Entry,
         tokens_per_chunk: int,
         fault: str,
     ) -> None:
-        self._cluster, self._connection = cluster, connection
+        self._live, self._connection = live, connection
         self._ask, self._entry = ask, entry
         self._request = request = self._request_of(entry)
         request.client = self
@@ -110,14 +110,14 @@ class Exchange:
         """The client has gone."""
         if not self._entry.outcome:
             self._entry.outcome = "aborted"
-            self._cluster.abort(self._request, time.monotonic())
+            self._live.abort(self._request, "aborted")
 
     def _break(self) -> None:
         """The fault strikes; the cluster need not go on."""
         fault, connection, stream = self._fault, self._connection, self._ask.stream
         self._entry.outcome = fault
         self._fault_at, self._next = 0, self._request.output_tokens + 1
-        self._cluster.abort(self._request, time.monotonic(), fault)
+        self._live.abort(self._request, fault)
         match fault:
             case "reset":
                 connection.reset()

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from emulator.cluster import Cluster
+from emulator.live import LiveCluster
 from emulator.metrics_text import decodes_in_use, metrics_text, prefills_in_use
 from emulator.openai_api import error_body
 from emulator.settings import Settings
-from emulator.telemetry import Telemetry
 from emulator.truth import Log
 
 JSON = "application/json"
@@ -33,11 +32,9 @@ def error_page(status: int, kind: str, sentence: str) -> Page:
 class Pages:
     """Looks at the cluster; changes nothing."""
 
-    def __init__(
-        self, cluster: Cluster, telemetry: Telemetry, log: Log, settings: Settings
-    ) -> None:
-        self._cluster, self._telemetry = cluster, telemetry
-        self._log, self._settings = log, settings
+    def __init__(self, live: LiveCluster, log: Log, settings: Settings) -> None:
+        self._cluster, self._telemetry = live.cluster, live.telemetry
+        self._settings = settings
         health = Page(b"{}")
         self._common: dict[str, Callable[[], Page]] = {
             "/v1/models": self._models,
