@@ -14,13 +14,14 @@ from planner.config import Plan
 from planner.fit_prefill import PLAYED_WHOLE, beginning
 from planner.measurement import Measurement, Size
 from planner.pipeline import Layout, Traffic, play
-from planner.predict import Forecast, Limits
+from planner.predict import TTFT_MARGIN, Forecast, Limits
 from planner.records import Floats, Records
 from planner.signals import ServerSignals
 from planner.statistics import nearest_rank
 from planner.verdict import Part
 from planner.window import in_window
 
+SATURATED_MARGIN = 0.85
 FULL = 0.9  # of the cap, or of the KV memory, in the servers' own gauges
 STAGES = (
     "client lag",
@@ -76,7 +77,7 @@ def picture(plan: Plan | None, m: Measurement, records: Records) -> Picture:
         calibration.layout,
         calibration,
         Forecast.of(calibration, window),
-        Limits(m.slo.ttft_p99_ms / 1000, m.slo.tpot_p99_ms / 1000),
+        _limits(m),
         ttft_split(m, calibration, records),
         kv_bound=calibration.kv_bound or _kv_short(m.signals),
         gpus=(plan.prefill.gpus, plan.decode.gpus) if plan else (1, 1),
@@ -84,6 +85,12 @@ def picture(plan: Plan | None, m: Measurement, records: Records) -> Picture:
     )
     see.reasons = _evidence(m, see)
     return see
+
+
+def _limits(m: Measurement) -> Limits:
+    """A saturated run shows less of a prefill by itself, so what is sized from it gets more room."""
+    share = SATURATED_MARGIN if m.saturation.saturated else TTFT_MARGIN
+    return Limits(m.slo.ttft_p99_ms / 1000, m.slo.tpot_p99_ms / 1000, share)
 
 
 def _kv_short(told: ServerSignals | None) -> bool:

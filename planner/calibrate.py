@@ -14,23 +14,24 @@ from planner.fit_decode import fit_decode
 from planner.fit_prefill import (
     PLAYED,
     PLAYED_WHOLE,
+    Beginning,
     beginning,
     fit_alone,
     fit_whole,
     quickest,
 )
 from planner.measurement import Measurement
-from planner.pipeline import DEFAULT_CHUNK_TOKENS, DecodeModel, Layout, PrefillModel, play
+from planner.pipeline import DEFAULT_CHUNK_TOKENS, DecodeModel, Layout, PrefillModel
 from planner.records import Records
 from planner.statistics import nearest_rank
 from planner.window import in_flight, in_window, last_seen_s
 
 UNKNOWN_CAP = 100_000
 NEAR_CAP = 0.7  # of the cap, in flight on each D: from there on a slot may be short
-PLATEAU = (
-    0.85  # of the cap: a batch that stays below while requests wait is held there by KV memory
-)
+PLATEAU = 0.85  # of the cap: a batch that stays below it while requests wait, KV memory holds there
 FEWEST = 30  # answers, for a fit
+CLEARLY = 0.8  # times the error of the usual explanation, and
+ALIKE = 0.005  # less than that: no difference
 MISMATCH = (0.5, 1.5)  # a factor on the plan's figures outside of it is no calibration any more
 ADMISSIONS = {"vllm": "sequential", "sglang": "early"}
 
@@ -129,7 +130,7 @@ def _alone(
         there = replace(layout, routing_prefill=routing)
         prefill, error = fit_alone(start, there, begun, join_s)
         found.append((prefill, there, error))
-    return min(found, key=lambda f: f[2])
+    return _clearest(found)
 
 
 def _whole(
@@ -144,15 +145,28 @@ def _whole(
     A batch that never comes near the cap while requests wait is held by something else: KV memory.
     """
     begun = beginning(sent, PLAYED_WHOLE)
-    admissions = ["early", "sequential"] if "admission" in untold else [layout.admission]
-    caps = [layout.cap]
-    reached = max(round(decode.seen_batch), 1)
-    if reached < PLATEAU * layout.cap:
-        caps.append(reached)
-    candidates = [replace(layout, admission=a, cap=c) for c in caps for a in admissions]
-    there = min(candidates, key=lambda c: begun.error(play(start, decode, c, begun.traffic).ttft_s))
-    prefill, error = fit_whole(start, decode, there, begun)
-    return prefill, there, error
+    found = _fitted(start, decode, layout, begun)
+    if "admission" in untold:
+        other = replace(layout, admission="sequential")
+        found = _clearest([found, _fitted(start, decode, other, begun)])
+    if "routing" in untold and layout.prefill > 1:
+        other = replace(found[1], routing_prefill="random")
+        found = _clearest([found, _fitted(start, decode, other, begun)])
+    if decode.pinned and decode.seen_batch < PLATEAU * layout.cap:
+        other = replace(found[1], cap=max(round(decode.seen_batch), 1))
+        found = _clearest([found, _fitted(start, decode, other, begun)])
+    return found
+
+
+def _fitted(start: PrefillModel, decode: DecodeModel, layout: Layout, begun: Beginning) -> Found:
+    prefill, error = fit_whole(start, decode, layout, begun)
+    return prefill, layout, error
+
+
+def _clearest(found: list[Found]) -> Found:
+    """The first, which is the usual, unless another explains the run clearly better."""
+    best = min(found, key=lambda f: f[2])
+    return best if best[2] < CLEARLY * found[0][2] - ALIKE else found[0]
 
 
 def _held(sent: Records, end_s: float) -> float:

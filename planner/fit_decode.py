@@ -14,6 +14,7 @@ from planner.statistics import nearest_rank
 
 USUAL_GROWTH = 0.35  # of a step, that grows with the batch, where a run shows one batch size only
 FAR = 1.2  # times the largest batch seen: from there on the plan's curve says more
+PINNED = 0.85  # of the largest batch: one that is there for a third of the requests is held there
 TRUSTED = (0.5, 1.5)  # factor on the plan's curve; outside, it is of another engine
 
 
@@ -28,8 +29,9 @@ def fit_decode(plan: Plan | None, sent: Records, instances: int, end_s: float) -
     rows = begun.where(usable)
     seen = nearest_rank(batch, 0.999)
     weights = np.sqrt(rows.answer_tokens)
-    model = _line(batch, rows.tpot_s, weights, seen)
-    return _beyond(plan, replace(model, source="this run"))
+    pinned = float((batch >= PINNED * seen).mean()) > 1 / 3
+    model = replace(_line(batch, rows.tpot_s, weights, seen), source="this run", pinned=pinned)
+    return _beyond(plan, model)
 
 
 def _line(batch: Floats, tpot_s: Floats, weights: Floats, seen: float) -> DecodeModel:
@@ -82,7 +84,8 @@ def _beyond(plan: Plan | None, model: DecodeModel) -> DecodeModel:
     if min(alpha, beta) < 0:
         return model
     top = float(batches[-1])
-    return DecodeModel(alpha, beta, max(bend, 0.0), top, "this run and the plan's curve")
+    source = "this run and the plan's curve"
+    return DecodeModel(alpha, beta, max(bend, 0.0), top, source, model.pinned)
 
 
 def shared_batch(begin_s: Floats, end_s: Floats) -> Floats:

@@ -16,6 +16,7 @@ from planner.fitting import fit
 from planner.pipeline import DecodeModel, Layout, PrefillModel, Traffic, play, prefill_s
 from planner.records import Flags, Floats, Ints, Records
 
+EDGES = (1 / 3, 2 / 3, 0.92)  # of prompt length: the longest make the P99
 LEVELS = np.array([0.03, 0.25, 0.5, 0.75, 0.9, 0.97])
 PLAYED, PLAYED_WHOLE = 3000, 1500  # requests in a play of P alone, and of both
 LEAST_S = 1e-4
@@ -49,7 +50,7 @@ def beginning(sent: Records, n: int) -> Beginning:
     at_s = rows.sent_s - rows.sent_s[0]
     ttft_s = rows.first_token_s - rows.sent_s
     seen = np.isfinite(ttft_s)
-    edges = np.unique(np.quantile(rows.effective_tokens[seen], [1 / 3, 2 / 3]))
+    edges = np.unique(np.quantile(rows.effective_tokens[seen], EDGES))
     group = np.digitize(rows.effective_tokens[seen], edges)
     wanted = np.log(np.maximum(_quantiles(ttft_s[seen], group), LEAST_S))
     traffic = Traffic(at_s, rows.effective_tokens, rows.answer_tokens)

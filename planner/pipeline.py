@@ -59,13 +59,15 @@ class PrefillModel:
 
 @dataclass(frozen=True, slots=True)
 class DecodeModel:
-    """t(b) = alpha_s + beta_s * b + bend_s * b^2; ``seen_batch`` is the largest that was seen."""
+    """t(b) = alpha_s + beta_s * b + bend_s * b^2; ``seen_batch`` is the largest that was seen, and
+    ``pinned`` whether the batch stayed at it, as one does that is held there."""
 
     alpha_s: float
     beta_s: float
     bend_s: float = 0.0
     seen_batch: float = 0.0
     source: str = "given"
+    pinned: bool = False
 
     def step_s(self, batch: float) -> float:
         """One step at this batch."""

@@ -11,6 +11,7 @@ from planner.attribution import Picture, decode_full
 from planner.measurement import Measurement, Size
 from planner.pipeline import Layout
 from planner.predict import (
+    MAX_INSTANCES,
     Limits,
     better_decode,
     enough,
@@ -23,10 +24,12 @@ TRANSFER_SHARE = 0.3  # of the TTFT SLO
 SURELY = (
     1.05  # times a limit: from there on the model may add to a side that the run did not strain
 )
+WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
     "Levers: higher TP or faster prefill, shorter prompts, a better prefix hit rate, "
     "a looser TTFT SLO."
 )
+BOTH_SHORT = "5 and 6 both sides short"
 LEVERS_TPOT = "Levers: higher TP, speculative decoding, a smaller model, a looser TPOT SLO."
 
 
@@ -189,23 +192,16 @@ def _short(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Change:
     if not sides.prefill_short and not sides.decode_short:
         return _unexplained(m, see, saturated)
     if sides.prefill_short and sides.decode_short:
-        return _both(see, saturated, ttft and tpot)
+        return _both(m, see, sides, saturated + ("9 both missed" if ttft and tpot else BOTH_SHORT))
     if sides.decode_short:
         return _decode_only(see, sides, saturated, tpot)
-    return _prefill_only(see, sides, saturated)
+    return _prefill_only(m, see, sides, saturated)
 
 
-def _prefill_only(see: Picture, sides: _Sides, saturated: str) -> Change:
-    f, now, limits = see.forecast, see.now, see.limits
-    if now.routing_prefill != "least-load" and now.prefill > 1:
-        better = replace(now, routing_prefill="least-load")
-        seconds = f.p99s(better).ttft_s
-        if see.routing_told and seconds <= limits.ttft_s:
-            why = (
-                f"P has {now.routing_prefill} routing. With least-load the same {now.prefill} P are predicted at "
-                f"{1000 * seconds:.0f} ms: change the routing first."
-            )
-            return Change("change-routing", "6 routing", better, why)
+def _prefill_only(m: Measurement, see: Picture, sides: _Sides, saturated: str) -> Change:
+    f, now = see.forecast, see.now
+    if (found := _routing(m, see, sides)) is not None:
+        return found
     p = sides.prefill
     if p is None:
         why = f"No number of P is predicted to bring TTFT P99 under its SLO. {LEVERS_TTFT}"
@@ -217,6 +213,29 @@ def _prefill_only(see: Picture, sides: _Sides, saturated: str) -> Change:
         "within 0.9 of the SLO."
     )
     return Change("add-prefill", f"{saturated}6 P bound", there, why)
+
+
+def _routing(m: Measurement, see: Picture, sides: _Sides) -> Change | None:
+    """Rule 6, first half: least-load with the P there are, or with far fewer than random needs."""
+    f, now, limits = see.forecast, see.now, see.limits
+    if now.routing_prefill == "least-load" or now.prefill == 1 or not see.routing_told:
+        return None
+    better = replace(now, routing_prefill="least-load")
+    seconds = f.p99s(better).ttft_s
+    if seconds <= limits.ttft_s:
+        why = (
+            f"P has {now.routing_prefill} routing. With least-load the same {now.prefill} P are predicted at "
+            f"{1000 * seconds:.0f} ms: change the routing first."
+        )
+        return Change("change-routing", "6 routing", better, why)
+    fewer = smallest_prefill(f, "least-load", limits.ttft_s, now.prefill)
+    if fewer is None or (sides.prefill or 2 * MAX_INSTANCES) < WASTE * fewer:
+        return None
+    why = (
+        f"{sides.prefill or 'No number of'} P would do with {now.routing_prefill} routing, {fewer} with least-load: "
+        "change the routing, and add P."
+    )
+    return Change("change-routing", "6 routing", replace(better, prefill=fewer), why)
 
 
 def _decode_only(see: Picture, sides: _Sides, saturated: str, tpot: bool) -> Change:
@@ -246,18 +265,23 @@ def _decode_only(see: Picture, sides: _Sides, saturated: str, tpot: bool) -> Cha
     return Change("add-decode", f"{saturated}{rule}", there, why)
 
 
-def _both(see: Picture, saturated: str, missed: bool) -> Change:
+def _both(m: Measurement, see: Picture, sides: _Sides, rule: str) -> Change:
     now = see.now
-    there = enough(see.forecast, now, see.limits, (now.prefill + 1, now.decode))
+    routed = _routing(m, see, sides)
+    base = replace(now, routing_prefill="least-load") if routed else now
+    there = enough(
+        see.forecast, base, see.limits, (now.prefill if routed else now.prefill + 1, now.decode)
+    )
     if there is None:
         why = f"No number of P is predicted to bring TTFT P99 under 0.9 of its SLO. {LEVERS_TTFT}"
         return Change("infeasible", "1 floor", now, why)
+    if there.decode == now.decode:
+        why = "P is short, and D is full at its cap while TPOT leaves room for a larger one."
+        verdict = "add-prefill" if there.prefill > now.prefill else "change-routing"
+        return Change(verdict, rule, there, why)
     why = "Neither side would do with more of the other: add both first, tune the cap after."
-    rule = "9 both missed" if missed else "5 and 6, both sides short"
-    if there.decode > now.decode:
-        return Change("add-both", f"{saturated}{rule}", there, why)
-    why = "P is short, and D is full at its cap while TPOT leaves room: more P and a larger cap, no more D."
-    return Change("add-prefill", f"{saturated}6 P bound, cap too small", there, why)
+    verdict = "add-both" if there.prefill > now.prefill else "add-decode"
+    return Change(verdict, rule, there, why + (f" {routed.why}" if routed else ""))
 
 
 def _unexplained(m: Measurement, see: Picture, saturated: str) -> Change:
