@@ -14,6 +14,7 @@ from typing import Any
 
 import gevent
 
+from pd_users.channel import find_channel
 from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
 from pd_users.embedded import EmbeddedEmulator
@@ -63,7 +64,7 @@ class Lifecycle:
 
     def host(self) -> tuple[str, bool]:
         """The target's URL, and whether it is the embedded emulator (started when needed)."""
-        given = self.environment.host
+        given = self.environment.host or self._channel_url()
         if given and (self._emulator is None or given != self._emulator.url):
             return given, False
         arguments = self.options.emulator_args or ""
@@ -74,6 +75,11 @@ class Lifecycle:
             self._emulator = EmbeddedEmulator(arguments)
             self.environment.host = self._emulator.url
         return self._emulator.url, True
+
+    def _channel_url(self) -> str:
+        """The URL of the channel that --target names; '' without one, or where it has none."""
+        channel = self.options.target
+        return find_channel(channel).base_url or "" if channel else ""
 
     def prepare(self, run_time_s: float | None, users: int | None) -> None:
         """Read every option, look at the target, settle the run. Raises one-sentence errors."""
@@ -100,7 +106,8 @@ class Lifecycle:
         if self.headless or self.options.autostart:
             self.prepare_or_exit()
         else:
-            self.host()
+            with contextlib.suppress(*AVOIDABLE):  # told at the start, on the page
+                self.host()
             self._show_slots()
 
     def _show_slots(self) -> None:

@@ -61,7 +61,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
     window_s = float(ask.run_time_s or _first(w.window_s for w in workloads) or DEFAULT_WINDOW_S)
     traffic = build(options, shares, rate_rps, window_s)
     ttft_ms, tpot_ms = _slo(options, plan, workloads)
-    learned = _look(options, ask.host)
+    learned = _look(options, ask.host, (ttft_ms, tpot_ms))
     longest = max(w.longest_output_tokens for w in workloads)
     limits = timeouts_for(ttft_ms / 1000, tpot_ms / 1000, longest)
     spec = RunSpec(
@@ -129,10 +129,10 @@ def _slo(
     return float(_first((*ttft, DEFAULT_SLO_MS[0]))), float(_first((*tpot, DEFAULT_SLO_MS[1])))
 
 
-def _look(options: RunOptions, host: str) -> Learned:
+def _look(options: RunOptions, host: str, slo_ms: tuple[float, float]) -> Learned:
     target = build_target(options, host, options.model or "", DEFAULT_EXTRAS)
     if options.preflight:
-        return preflight(target, options.wait_s)
+        return preflight(target, options.wait_s or None, slo_ms)
     if not target.model:
         raise ConfigError("--model: --no-preflight does not ask the target, so give the model id.")
     return Learned(target, notes=["the target was not looked at (--no-preflight)"])
