@@ -1,11 +1,13 @@
 """Real processes for tests: an emulator, locust runs, and what they left behind."""
 
 import atexit
+import contextlib
 import csv
 import gzip
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -110,6 +112,14 @@ class Finished:
         return [r for r in self.records if r["outcome"] == "ok"]
 
 
+def own_master_port() -> dict[str, str]:
+    """A master of a test keeps off Locust's usual port, which may be taken."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_PORT": port}
+
+
 class Locust:
     """One ``locust`` process; its output is read by a thread, so that it never blocks."""
 
@@ -125,7 +135,7 @@ class Locust:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **own_master_port(), **(env or {})},
             start_new_session=True,
         )
         atexit.register(self._kill)  # also when a test fails before it waits for the end
@@ -140,10 +150,11 @@ class Locust:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._news:
-                self._lines.append(line)
-                self._news.notify_all()
+        with contextlib.suppress(ValueError):  # closed while a grandchild still held it
+            for line in self.process.stdout:
+                with self._news:
+                    self._lines.append(line)
+                    self._news.notify_all()
         with self._news:
             self._lines.append("")
             self._news.notify_all()
