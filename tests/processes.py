@@ -117,7 +117,7 @@ def own_master_port() -> dict[str, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_PORT": port}
+    return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_NODE_PORT": port}
 
 
 class Locust:
