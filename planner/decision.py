@@ -13,8 +13,9 @@ from planner.attribution import Picture, picture
 from planner.config import Plan
 from planner.measurement import Measurement, Size, Spread, judged
 from planner.pipeline import Layout
+from planner.predict import headroom_rps
 from planner.records import Records
-from planner.rules import Change, as_size, change, headroom_rps, spare
+from planner.rules import Change, as_size, change, spare
 from planner.validity import FAIL, UNCLEAR, Check, check_limit, not_sure, too_little, unfit
 from planner.verdict import EXIT_CODES, Decision, Proposal, decided, shown
 from planner.window import in_window
@@ -83,7 +84,7 @@ def _unknown_deployment(
 def _hold(
     plan: Plan | None, m: Measurement, see: Picture, confidence: str, facts: list[str]
 ) -> Decision:
-    rate = headroom_rps(see)
+    rate = headroom_rps(see.forecast, see.now, see.limits)
     reasons = [
         *facts,
         f"The deployment is expected to hold up to {rate:.1f} req/s ({rate / see.forecast.traffic.rate_rps:.2f} times "

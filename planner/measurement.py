@@ -16,7 +16,7 @@ MIN_SAMPLES = 299  # below, nothing is above a P99 for certain
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class Slo(_Part):

@@ -216,3 +216,19 @@ def enough(
         if there is not None:
             return there
     return None
+
+
+def headroom_rps(f: Forecast, layout: Layout, limits: Limits, n: int = 4000) -> float:
+    """The highest rate at which a layout is predicted to hold both SLOs, within 4 %; 0: not even half of it."""
+    bare = replace(limits, ttft_share=1.0, tpot_share=1.0)
+    short = Forecast(f.prefill, f.decode, f.traffic.first(n))
+    low, high = 0.5, 4.0
+    if not short.faster(low).p99s(layout).within(bare):
+        return 0.0
+    while high > 1.04 * low:
+        middle = math.sqrt(low * high)
+        if short.faster(middle).p99s(layout).within(bare):
+            low = middle
+        else:
+            high = middle
+    return low * f.traffic.rate_rps

@@ -1,47 +1,55 @@
-"""A decision for people: on the console, and as one page that needs no network."""
+"""A decision for people: on the console, and as the lines that every other view shares."""
 
-from html import escape
-from pathlib import Path
-from string import Template
-from typing import Any
-
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.decision import Decision
 from planner.measurement import Measurement, Spread
-from planner.records import Floats, Records
-from planner.window import in_window
+from planner.verdict import Decision, shown
 
-MAX_POINTS = 4000
 MERGED = 1.05  # tokens per chunk: beyond, a gap is not one token's
-_COLOURS = {
+COLOURS = {
     "hold": "green",
     "inconclusive": "yellow",
     "client-limited": "yellow",
     "target-errors": "red",
 }
+PLAIN = {
+    "hold": "Both P99 SLOs are met at this rate.",
+    "add-prefill": "The time to first token is too long because prefill is short.",
+    "add-decode": "Decode is short: requests wait for a slot there, or its steps are too slow.",
+    "add-both": "Prefill and decode are both short.",
+    "lower-max-running-requests": "Decode batches grow too large; smaller ones still leave room.",
+    "raise-max-running-requests": "Decode is full at its cap although larger batches would be fast enough.",
+    "fix-transfer": "Time is lost between prefill and decode; more instances would not give it back.",
+    "change-routing": "Prefill has the capacity; the router does not spread the work well.",
+    "infeasible": "No number of instances meets the SLOs; the levers are listed below.",
+    "inconclusive": "The run does not settle it; no advice is given.",
+    "client-limited": "The load generator was the limit; nothing is said of the cluster.",
+    "target-errors": "Requests failed; no scaling advice is given.",
+}
 
 
 def console(measurement: Measurement, decision: Decision) -> RenderableType:
-    """Verdict, table, reasons, what next."""
+    """Verdict in plain words, numbers, reasons, what next."""
+    m, colour = measurement, COLOURS.get(decision.verdict, "red")
     parts: list[RenderableType] = [Text("")]
-    parts += [Text(line, style="bold yellow") for line in banners(measurement)]
-    parts.append(
-        Text(
-            f"Verdict: {decision.headline()}", style=f"bold {_COLOURS.get(decision.verdict, 'red')}"
-        )
-    )
-    parts.append(_table(measurement))
-    parts.append(Text(arrivals_line(measurement)))
+    parts += [Text(line, style="bold yellow") for line in banners(m)]
+    parts.append(Text(f"Verdict: {decision.headline()}", style=f"bold {colour}"))
+    parts.append(Text(plain_words(decision)))
+    parts += [Text(""), _table(m), Text(arrivals_line(m), style="dim"), Text("")]
     parts += [Text(f"- {reason}") for reason in decision.reasons]
-    if decision.proposal is not None and decision.proposal.predicted_ttft_p99_ms is not None:
-        parts.append(Text(prediction_line(decision)))
+    parts += [Text(f"! {warning}", style="yellow") for warning in m.warnings]
+    if line := prediction_line(decision):
+        parts.append(Text(line))
     if decision.next_command:
-        parts.append(Text(f"Next: {decision.next_command}"))
+        parts.append(Text(f"Next: {decision.next_command}", style="bold"))
     return Group(*parts)
+
+
+def plain_words(decision: Decision) -> str:
+    """What the verdict says, for somebody who sees one for the first time."""
+    return PLAIN.get(decision.verdict, "")
 
 
 def banners(m: Measurement) -> list[str]:
@@ -56,15 +64,20 @@ def arrivals_line(m: Measurement) -> str:
     failed = ", ".join(f"{count} {name}" for name, count in a.failed.items()) or "0"
     return (
         f"{a.due} due = {a.succeeded} succeeded + {failed} failed + {a.unfinished} unfinished + {a.unsent} unsent "
-        f"+ {a.lost} lost; measured from {m.warmup_s or 0:.1f} s of {min(m.stopped_at_s, m.window_s):.1f} s on"
+        f"+ {a.lost} lost; measured from {m.warmup_s or 0:.1f} s of {min(m.stopped_at_s, m.window_s):.1f} s on "
+        f"({m.excluded} before are left out)"
     )
 
 
 def prediction_line(decision: Decision) -> str:
-    """What the proposal is expected to do."""
+    """What the proposal is expected to do; '' where nothing is known."""
     p = decision.proposal
-    assert p is not None
-    return f"Predicted there: TTFT P99 {p.predicted_ttft_p99_ms:.0f} ms, TPOT P99 {p.predicted_tpot_p99_ms:.1f} ms."
+    if p is None or p.predicted_ttft_p99_ms is None or p.predicted_tpot_p99_ms is None:
+        return ""
+    return (
+        f"Predicted at {shown(p)}: TTFT P99 {p.predicted_ttft_p99_ms:.0f} ms, "
+        f"TPOT P99 {p.predicted_tpot_p99_ms:.1f} ms."
+    )
 
 
 ROWS = (
@@ -74,11 +87,13 @@ ROWS = (
     ("ITL", "itl_ms"),
     ("lag", "lag_ms"),
 )
+HEAD = ("ms", "P50", "P90", "P99", "95 % interval", "SLO", "over it", "n (effective)")
 
 
-def _rows(m: Measurement) -> list[list[str]]:
+def rows(m: Measurement) -> list[list[str]]:
+    """The table's cells."""
     slo = {"TTFT": m.slo.ttft_p99_ms, "TPOT": m.slo.tpot_p99_ms}
-    rows = []
+    out = []
     for name, key in ROWS:
         s: Spread = getattr(m, key)
         if name == "TTFT from sent" and abs((s.p99 or 0) - (m.ttft_ms.p99 or 0)) <= 1:
@@ -89,11 +104,8 @@ def _rows(m: Measurement) -> list[list[str]]:
         if name == "ITL" and (m.itl.get("tokens_per_chunk") or 1) > MERGED:
             name = "ITL per chunk"  # noqa: PLW2901
         size = f"{s.n} ({s.n_eff:.0f})" if s.n_eff else str(s.n)
-        rows.append([name, _ms(s.p50), _ms(s.p90), _ms(s.p99), interval, limit, over, size])
-    return rows
-
-
-HEAD = ("ms", "P50", "P90", "P99", "95 % interval", "SLO", "over it", "n (effective)")
+        out.append([name, _ms(s.p50), _ms(s.p90), _ms(s.p99), interval, limit, over, size])
+    return out
 
 
 def _ms(value: float | None) -> str:
@@ -104,150 +116,6 @@ def _table(m: Measurement) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for k, name in enumerate(HEAD):
         table.add_column(name, justify="left" if k == 0 else "right", no_wrap=True)
-    for row in _rows(m):
+    for row in rows(m):
         table.add_row(*row)
     return table
-
-
-def html(measurement: Measurement, decision: Decision, records: Records) -> str:
-    """The report page; everything that came from outside is escaped."""
-    m = measurement
-    window = records.where(in_window(records, m.warmup_s or 0.0))
-    ok = window.where(window.ok)
-    figures = [
-        _cdf("TTFT, ms", 1000 * ok.ttft_s, m.slo.ttft_p99_ms),
-        _cdf("TPOT, ms", 1000 * ok.tpot_s, m.slo.tpot_p99_ms),
-        _over_time(records, m),
-        _in_flight(records),
-    ]
-    plots = "".join(
-        f.to_html(
-            full_html=False,
-            include_plotlyjs=False,
-            config={"displayModeBar": False, "responsive": True},
-        )
-        for f in figures
-    )
-    cells = "".join(
-        "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in _rows(m)
-    )
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
-    kind = "good" if decision.exit_code == 0 else "doubt" if decision.exit_code >= 20 else "act"
-    facts = {
-        "target": m.target,
-        "model": m.model,
-        "workload": f"{m.workload.get('name', '')} ({m.workload.get('digest', '')})",
-        "rate": f"{m.rate_planned_rps:.2f} req/s planned, {m.rate_rps.get('sent', 0):.2f} sent",
-        "seed": str(m.seed),
-        "workers": str(m.workers),
-        "started": m.started_at,
-        "deployment": m.deployment.model_dump_json() if m.deployment else "not known",
-        "versions": ", ".join(f"{k} {v}" for k, v in m.versions.items()),
-        "client": ", ".join(f"{k} {v:g}" for k, v in m.client.items()),
-        "rule": decision.rule,
-    }
-    return _PAGE.substitute(
-        title=escape(f"{decision.verdict} - {m.run_id}"),
-        banners="".join(f'<p class="banner">{escape(b)}</p>' for b in banners(m)),
-        kind=kind,
-        headline=escape(decision.headline()),
-        reasons="".join(f"<li>{escape(r)}</li>" for r in [*decision.reasons, *m.notes]),
-        prediction=escape(prediction_line(decision))
-        if decision.proposal and decision.proposal.predicted_ttft_p99_ms
-        else "",
-        next=f"<p>Next: <code>{escape(decision.next_command)}</code></p>"
-        if decision.next_command
-        else "",
-        head=head,
-        cells=cells,
-        arrivals=escape(arrivals_line(m)),
-        facts="".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()),
-        plotly=_plotly().offline.get_plotlyjs(),
-        plots=plots,
-    )
-
-
-def _plotly() -> Any:
-    """Plotly, imported at first use: half a second that a run should not start with."""
-    import plotly.graph_objects  # noqa: PLC0415
-    import plotly.offline  # noqa: PLC0415
-
-    return plotly
-
-
-def _figure(title: str, x: str, y: str) -> Any:
-    axis: dict[str, Any] = {"gridcolor": "rgba(128,128,128,.2)", "zeroline": False}
-    return _plotly().graph_objects.Figure(
-        layout={
-            "title": {"text": title, "font": {"size": 15}},
-            "height": 300,
-            "margin": {"l": 60, "r": 20, "t": 40, "b": 45},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"color": "#7a8696"},
-            "xaxis": {**axis, "title": {"text": x}},
-            "yaxis": {**axis, "title": {"text": y}},
-            "showlegend": False,
-        }
-    )
-
-
-def _cdf(name: str, values: Floats, slo_ms: float) -> Any:
-    figure = _figure(f"{name}: share of requests within", name, "share")
-    seen = np.sort(values[np.isfinite(values)])
-    if len(seen):
-        at = np.unique(np.linspace(0, len(seen) - 1, min(len(seen), 800)).astype(int))
-        figure.add_scatter(
-            x=seen[at].round(3).tolist(),
-            y=((at + 1) / len(seen)).round(5).tolist(),
-            mode="lines",
-            line={"color": "#2563eb", "width": 2},
-        )
-    figure.add_vline(x=slo_ms, line={"color": "#c0392b", "dash": "dot"}, annotation_text="SLO")
-    figure.add_hline(y=0.99, line={"color": "#7a8696", "dash": "dot", "width": 1})
-    return figure
-
-
-def _over_time(records: Records, m: Measurement) -> Any:
-    figure = _figure("TTFT of each request over the run", "due, s", "TTFT, ms")
-    ok = records.where(records.ok)
-    step = max(len(ok) // MAX_POINTS, 1)
-    figure.add_scatter(
-        x=ok.due_s[::step].round(3).tolist(),
-        y=(1000 * ok.ttft_s[::step]).round(2).tolist(),
-        mode="markers",
-        marker={"color": "#2563eb", "size": 4, "opacity": 0.6},
-    )
-    figure.add_hline(
-        y=m.slo.ttft_p99_ms, line={"color": "#c0392b", "dash": "dot"}, annotation_text="SLO"
-    )
-    if m.warmup_s:
-        figure.add_vrect(
-            x0=0,
-            x1=m.warmup_s,
-            fillcolor="#7a8696",
-            opacity=0.12,
-            line_width=0,
-            annotation_text="warm-up",
-        )
-    return figure
-
-
-def _in_flight(records: Records) -> Any:
-    figure = _figure("Requests in flight", "s", "requests")
-    sent = records.where(np.isfinite(records.sent_s) & np.isfinite(records.done_s))
-    if len(sent):
-        times = np.linspace(0, float(sent.done_s.max()), 400)
-        level = np.searchsorted(np.sort(sent.sent_s), times) - np.searchsorted(
-            np.sort(sent.done_s), times
-        )
-        figure.add_scatter(
-            x=times.round(2).tolist(),
-            y=level.tolist(),
-            mode="lines",
-            line={"color": "#d97706", "width": 2},
-        )
-    return figure
-
-
-_PAGE = Template(Path(__file__).with_name("report_page.html").read_text(encoding="utf-8"))

@@ -326,20 +326,6 @@ def spare(see: Picture) -> Layout | None:
     return there if see.forecast.p99s(there).within(careful) else None
 
 
-def headroom_rps(see: Picture, steps: int = 5) -> float:
-    """The highest rate at which the present deployment is predicted to hold."""
-    f, now = see.forecast, see.now
-    limits = replace(see.limits, ttft_share=1.0, tpot_share=1.0)
-    low, high = 0.5, 4.0
-    for _ in range(steps):
-        middle = (low * high) ** 0.5
-        if f.faster(middle).p99s(now).within(limits):
-            low = middle
-        else:
-            high = middle
-    return low * f.traffic.rate_rps
-
-
 def as_size(layout: Layout, size: Size) -> Size:
     """A layout as a deployment; a cap that was not known is only told where it is part of the cure."""
     told = size.max_running_requests is not None or layout.cap < 100_000

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from planner.decision import Decision
 from planner.errors import PlanError
 from planner.measurement import SCHEMA_VERSION, Measurement
+from planner.page import html
 from planner.records import Records, read_records, write_records
-from planner.report import html
 
 
 def run_json(measurement: Measurement, decision: Decision) -> dict[str, Any]:
@@ -37,6 +37,24 @@ def _write(path: Path, text: str) -> None:
 
 def load_run(path: str | Path) -> tuple[Measurement, Records]:
     """A run by its folder or its run.json. Raises PlanError."""
+    file, content = _content(path)
+    try:
+        measurement = Measurement.model_validate(content)
+    except ValidationError as error:
+        raise PlanError(f"{file}: {_first(error)}") from None
+    return measurement, read_records(file.with_name("records.csv.gz"))
+
+
+def load_decision(path: str | Path) -> tuple[Measurement, Decision]:
+    """What was measured and decided, without the records. Raises PlanError."""
+    file, content = _content(path)
+    try:
+        return Measurement.model_validate(content), Decision.model_validate(content)
+    except ValidationError as error:
+        raise PlanError(f"{file}: {_first(error)}") from None
+
+
+def _content(path: str | Path) -> tuple[Path, dict[str, Any]]:
     given = Path(path)
     file = given / "run.json" if given.is_dir() else given
     try:
@@ -48,10 +66,10 @@ def load_run(path: str | Path) -> tuple[Measurement, Records]:
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != SCHEMA_VERSION:
         raise PlanError(f"{file}: schema_version: found {found!r}, allowed is {SCHEMA_VERSION}.")
-    try:
-        measurement = Measurement.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise PlanError(f"{file}: {key}: {first['msg']}.") from None
-    return measurement, read_records(file.with_name("records.csv.gz"))
+    return file, content
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    return f"{key}: {first['msg']}."

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Instance(BaseModel):
     """What one P or D said."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     url: str = ""
     instance: str = ""
@@ -49,7 +49,7 @@ class Instance(BaseModel):
 class ServerSignals(BaseModel):
     """Of all instances that were scraped."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     prefill: list[Instance] = Field(default_factory=list)
     decode: list[Instance] = Field(default_factory=list)

@@ -50,8 +50,8 @@ def autocorrelation_time(series: Floats) -> float:
     n = len(series)
     x = series - series.mean() if n else series
     variance = float(x @ x)
-    if n < 20 or variance <= 0:
-        return 1.0
+    if n < 20 or variance <= 1e-16 * float(series @ series):
+        return 1.0  # as good as constant
     size = 1 << (2 * n - 1).bit_length()
     spectrum = np.abs(np.fft.rfft(x, size)) ** 2
     rho = np.fft.irfft(spectrum, size)[: max(n // 10, 2)] / variance

@@ -34,7 +34,7 @@ class Proposal(Size):
 class Part(BaseModel):
     """One stage's part of the TTFT."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     stage: str
     mean_ms: float
@@ -46,7 +46,7 @@ class Part(BaseModel):
 class Decision(BaseModel):
     """The verdict and its reasons."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     verdict: str
     exit_code: int
@@ -71,7 +71,14 @@ class Decision(BaseModel):
             return f"inconclusive: about {self.seconds_more} s more are needed"
         if now is None or then is None:
             return self.verdict
-        return f"{self.verdict}: {shown(now)} -> {shown(then)}"
+        same = now.max_running_requests == then.max_running_requests
+        before = counted(now) if same else shown(now)
+        return f"{self.verdict}: {before} -> {shown(then)}"
+
+
+def counted(size: Size) -> str:
+    """``3P4D``."""
+    return f"{size.prefill_instances}P{size.decode_instances}D"
 
 
 def shown(size: Size) -> str:
@@ -79,7 +86,7 @@ def shown(size: Size) -> str:
     cap = f", max_running_requests {size.max_running_requests}" if size.max_running_requests else ""
     routing = getattr(size, "routing_prefill", None)
     routed = f", routing to P {routing}" if routing else ""
-    return f"{size.prefill_instances}P{size.decode_instances}D{cap}{routed}"
+    return f"{counted(size)}{cap}{routed}"
 
 
 def decided(verdict: str, rule: str, reasons: list[str], **more: Any) -> Decision:
