@@ -13,7 +13,8 @@ from planner.calibrate import UNKNOWN_CAP, Calibration, calibrate
 from planner.config import Plan
 from planner.fit_prefill import PLAYED_WHOLE, beginning
 from planner.measurement import Measurement, Size
-from planner.pipeline import Layout, Traffic, play
+from planner.models import Layout, Traffic
+from planner.pipeline import play
 from planner.predict import TTFT_MARGIN, Forecast, Limits
 from planner.records import Floats, Records
 from planner.signals import ServerSignals
@@ -150,6 +151,8 @@ def _stages(calibration: Calibration, traffic: Traffic) -> dict[str, Floats]:
     queue = np.maximum(played.prefill_s - service - model.overhead_s, 0.0)
     join = np.full(len(traffic), 0.5 * calibration.decode.step_s(calibration.decode.seen_batch / 2))
     beyond = np.maximum(played.ttft_s - played.prefill_s - join, 0.0)
+    if model.utilisation(traffic, layout.prefill) > calibration.decode.utilisation(traffic, layout):
+        queue, beyond = queue + beyond, 0.0 * beyond  # slots are short since P holds them
     overhead = np.full(len(traffic), model.overhead_s)
     return dict(zip(STAGES[1:], (beyond, queue, service, overhead, join), strict=True))
 

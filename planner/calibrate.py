@@ -21,7 +21,7 @@ from planner.fit_prefill import (
     quickest,
 )
 from planner.measurement import Measurement
-from planner.pipeline import DEFAULT_CHUNK_TOKENS, DecodeModel, Layout, PrefillModel
+from planner.models import DEFAULT_CHUNK_TOKENS, DecodeModel, Layout, PrefillModel
 from planner.records import Records
 from planner.statistics import nearest_rank
 from planner.window import in_flight, in_window, last_seen_s

@@ -12,7 +12,7 @@ from typing import Any
 from planner.attribution import Picture, picture
 from planner.config import Plan
 from planner.measurement import Measurement, Size, Spread, judged
-from planner.pipeline import Layout
+from planner.models import Layout
 from planner.predict import headroom_rps
 from planner.records import Records
 from planner.rules import Change, as_size, change, spare
@@ -91,7 +91,7 @@ def _hold(
         "the rate of this run).",
         *see.calibration.notes,
     ]
-    less = None if _just_grown(plan) else spare(see)
+    less = None if _just_grown(plan) else spare(m, see)
     proposal = _proposal(see, less) if less else None
     if proposal is not None:
         reasons.append(f"Room to scale down, to be confirmed by a run: {shown(proposal)}.")

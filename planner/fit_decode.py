@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.config import Plan
-from planner.pipeline import DecodeModel
+from planner.models import DecodeModel
 from planner.records import Floats, Records
 from planner.statistics import nearest_rank
 

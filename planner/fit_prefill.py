@@ -13,7 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from planner.fitting import fit
-from planner.pipeline import DecodeModel, Layout, PrefillModel, Traffic, play, prefill_s
+from planner.models import DecodeModel, Layout, PrefillModel, Traffic
+from planner.pipeline import play
+from planner.play_prefill import prefill_s
 from planner.records import Flags, Floats, Ints, Records
 
 EDGES = (1 / 3, 2 / 3, 0.92)  # of prompt length: the longest make the P99

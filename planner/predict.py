@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.calibrate import Calibration
-from planner.pipeline import DecodeModel, Layout, PrefillModel, Traffic, play_decode, prefill_s
+from planner.models import DecodeModel, Layout, PrefillModel, Traffic
+from planner.pipeline import finish
+from planner.play_decode import play_decode
+from planner.play_prefill import prefill_s
 from planner.records import Floats, Records
 from planner.statistics import nearest_rank
 
 TTFT_MARGIN = 0.9  # a planned P99 stays under this share of the SLO
 TPOT_MARGIN = 0.97
-DECODE_LIMIT = 0.8  # demand over capacity of D at the largest batch within the SLO
+DECODE_LIMIT = 0.85  # demand over capacity of D at the largest batch within the SLO
 TRUST = 2.0  # times the largest batch seen: how far t(b) is believed
 FORECAST = 10_000  # requests
 BLOCK = 50
@@ -65,9 +68,10 @@ def drawn_again(window: Records, n: int, seed: int = 0) -> Traffic:
     """A long run of the same kind, from all arrivals of the window, sent or not."""
     gaps = np.diff(window.due_s, prepend=window.due_s[:1])
     rng = np.random.default_rng(seed)
-    block = min(BLOCK, max(len(gaps) // 10, 1))
-    starts = rng.integers(1, max(len(gaps) - block + 1, 2), -(-n // block))
-    picks = (starts[:, None] + np.arange(block)).ravel()[:n] % len(gaps)
+    blocks = np.array_split(np.arange(len(gaps)), max(len(gaps) // BLOCK, 1))
+    turns = -(-n // len(gaps))  # in each every block comes once, so that means stay what they were
+    order = [blocks[k] for _ in range(turns) for k in rng.permutation(len(blocks))]
+    picks = np.concatenate(order)[:n]
     return Traffic(
         np.cumsum(np.maximum(gaps[picks], 0.0)),
         window.effective_tokens[picks],
@@ -126,12 +130,11 @@ class Forecast:
     def _play(self, layout: Layout) -> P99s:
         before_s = self.prefill_times_s(layout.prefill, layout.routing_prefill)
         busy = self.prefill.utilisation(self.traffic, layout.prefill)
-        again_s = before_s
-        if busy > 0.95:  # a slot that comes late does not delay a P that is behind anyway
-            again_s = self.prefill.service_s(self.traffic.input_tokens) + self.prefill.overhead_s
-        seen = play_decode(self.decode, layout, self.traffic, before_s, again_s)
-        tpot_s = seen.tpot_s[np.isfinite(seen.tpot_s)]
         load = self.decode_utilisation(layout)
+        seen = play_decode(self.decode, layout, self.traffic, before_s)
+        if max(busy, load) < 1:
+            seen = finish(self.prefill, self.decode, layout, self.traffic, seen)
+        tpot_s = seen.tpot_s[np.isfinite(seen.tpot_s)]
         endless = busy >= 1 or load >= 1
         return P99s(
             math.inf if endless else self._p99(seen.ttft_s),
@@ -143,9 +146,7 @@ class Forecast:
 
     def decode_utilisation(self, layout: Layout) -> float:
         """Demand over capacity at the cap."""
-        cap = float(min(layout.cap, 4096))
-        rate = self.traffic.rate_rps / layout.decode
-        return rate * float(self.traffic.output_tokens.mean()) * self.decode.step_s(cap) / cap
+        return self.decode.utilisation(self.traffic, layout)
 
     def _p99(self, times_s: Floats) -> float:
         return nearest_rank(times_s[int(SETTLE * len(times_s)) :], 0.99)

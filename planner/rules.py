@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from planner.attribution import Picture, decode_full
 from planner.measurement import Measurement, Size
-from planner.pipeline import Layout
+from planner.models import Layout
 from planner.predict import (
     MAX_INSTANCES,
     Limits,
@@ -24,6 +24,8 @@ TRANSFER_SHARE = 0.3  # of the TTFT SLO
 SURELY = (
     1.05  # times a limit: from there on the model may add to a side that the run did not strain
 )
+SPARE_TTFT, SPARE_TPOT = 0.85, 0.95  # of the SLOs, for a smaller deployment
+ROUTING_SURELY = 0.95  # times the usual limit: a routing that is changed in vain costs a round
 WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
     "Levers: higher TP or faster prefill, shorter prompts, a better prefix hit rate, "
@@ -218,11 +220,11 @@ def _prefill_only(m: Measurement, see: Picture, sides: _Sides, saturated: str) -
 def _routing(m: Measurement, see: Picture, sides: _Sides) -> Change | None:
     """Rule 6, first half: least-load with the P there are, or with far fewer than random needs."""
     f, now, limits = see.forecast, see.now, see.limits
-    if now.routing_prefill == "least-load" or now.prefill == 1 or not see.routing_told:
+    if now.routing_prefill == "least-load" or not see.routing_told:
         return None
     better = replace(now, routing_prefill="least-load")
     seconds = f.p99s(better).ttft_s
-    if seconds <= limits.ttft_s:
+    if now.prefill > 1 and seconds <= ROUTING_SURELY * limits.ttft_s:
         why = (
             f"P has {now.routing_prefill} routing. With least-load the same {now.prefill} P are predicted at "
             f"{1000 * seconds:.0f} ms: change the routing first."
@@ -306,24 +308,28 @@ def _ms(seconds: float) -> str:
 # -- 4: both met --------------------------------------------------------------------------------------------
 
 
-def spare(see: Picture) -> Layout | None:
-    """A smaller deployment that would still meet both SLOs with more than the usual slack."""
-    now = see.now
-    if not see.cap_known or see.forecast.decode.alpha_s <= 0:
+def spare(m: Measurement, see: Picture) -> Layout | None:
+    """A smaller deployment that would still meet both SLOs with slack, each side by itself.
+
+    Where the run was slower than the model has it, the model is taken to be that much too kind.
+    """
+    f, now = see.forecast, see.now
+    if not see.cap_known or f.decode.alpha_s <= 0:
         return None
-    careful = replace(see.limits, ttft_share=0.8, tpot_share=0.95, decode_share=0.75)
-    there = enough(see.forecast, now, careful)
-    if there is None:
-        return None
-    there = replace(
-        there,
-        prefill=max(min(there.prefill, now.prefill), -(-now.prefill // 2)),
-        decode=max(min(there.decode, now.decode), -(-now.decode // 2)),
-        cap=min(there.cap, now.cap) if there.decode < now.decode else now.cap,
-    )
+    here_s = f.p99s(now).ttft_s
+    kind = min(max((m.ttft_ms.p99 or 0.0) / 1000 / max(here_s, 1e-9), 1.0), 1.3)
+    careful = replace(see.limits, ttft_share=SPARE_TTFT / kind, tpot_share=SPARE_TPOT)
+    p = smallest_prefill(f, now.routing_prefill, careful.ttft_s)
+    fewer = replace(now, prefill=min(p or now.prefill, now.prefill))
+    # What D adds to the TTFT matters here, not what P makes of it.
+    here = max(careful.ttft_share, 1.02 * f.p99s(fewer).ttft_s / careful.ttft_slo_s)
+    for_decode = replace(careful, ttft_share=min(here, 1 / kind))
+    there = better_decode(f, fewer, for_decode)
+    if there is None or there.decode >= now.decode:
+        there = fewer
     if (there.prefill, there.decode) == (now.prefill, now.decode):
         return None
-    return there if see.forecast.p99s(there).within(careful) else None
+    return there if f.p99s(there).within(for_decode) else None
 
 
 def as_size(layout: Layout, size: Size) -> Size:

@@ -16,7 +16,8 @@ from rich.text import Text
 from planner.calibrate import UNKNOWN_CAP, Calibration
 from planner.errors import PlanError
 from planner.measurement import Measurement
-from planner.pipeline import DecodeModel, Layout, PrefillModel, play_decode
+from planner.models import DecodeModel, Layout, PrefillModel
+from planner.play_decode import play_decode
 from planner.predict import Forecast, Limits, headroom_rps
 from planner.records import Floats, Records
 from planner.statistics import nearest_rank
@@ -162,7 +163,7 @@ def _at_rate(
     for d in grid.decode:
         for cap in grid.caps:
             there = replace(layout, prefill=plenty, decode=d, cap=cap)
-            played = play_decode(f.decode, there, f.traffic, beside_s, beside_s)
+            played = play_decode(f.decode, there, f.traffic, beside_s)
             load = f.decode_utilisation(there)
             after_s = played.ttft_s - beside_s
             seen = played.tpot_s[np.isfinite(played.tpot_s)]
