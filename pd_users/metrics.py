@@ -76,7 +76,9 @@ class Collector:
         self._rng = np.random.default_rng(seed)
         self._limit = limit
         self._share = 1.0  # of the rows that are kept
-        self._seen = np.zeros(1 << 16, np.bool_)  # by number: has it been reported?
+        # By number: has it been reported? Later turns of conversations have numbers from 2^32 on,
+        # so there is one row of flags for each multiple of 2^32.
+        self._seen: dict[int, NDArray[np.bool_]] = {}
         self._kept = 0
         self.gaps = GapSketch()
         self.ttft = GapSketch()  # of all successes, also where the records are a sample
@@ -98,13 +100,16 @@ class Collector:
     def _new(self, batch: wire.Columns) -> wire.Columns:
         """Without the rows of arrivals that were reported before: of two the first stands."""
         index = batch["index"]
-        top = int(index.max(initial=0)) + 1
-        if top > len(self._seen):
-            self._seen = np.concatenate([self._seen, np.zeros(2 * top - len(self._seen), np.bool_)])
         _, first = np.unique(index, return_index=True)
         fresh = np.zeros(len(index), np.bool_)
-        fresh[first] = ~self._seen[index[first]]
-        self._seen[index] = True
+        fresh[first] = ~self.is_reported(index[first])
+        for turn in np.unique(index >> 32).tolist():
+            low = index[index >> 32 == turn] & 0xFFFFFFFF
+            flags, top = self._seen.get(turn, np.zeros(1 << 10, np.bool_)), int(low.max()) + 1
+            if top > len(flags):
+                flags = np.concatenate([flags, np.zeros(2 * top - len(flags), np.bool_)])
+            flags[low] = True
+            self._seen[turn] = flags
         self.duplicates += int(len(index) - fresh.sum())
         return batch if fresh.all() else _rows(batch, fresh)
 
@@ -138,8 +143,14 @@ class Collector:
 
     def is_reported(self, index: NDArray[Any]) -> NDArray[np.bool_]:
         """Which arrivals have come back."""
-        known = index < len(self._seen)
-        return np.asarray(known & self._seen[np.where(known, index, 0)])
+        reported = np.zeros(len(index), np.bool_)
+        for turn in np.unique(index >> 32).tolist():
+            if (flags := self._seen.get(turn)) is not None:
+                mine = np.flatnonzero(index >> 32 == turn)
+                low = index[mine] & 0xFFFFFFFF
+                known = low < len(flags)
+                reported[mine[known]] = flags[low[known]]
+        return reported
 
     def columns(self) -> wire.Columns:
         """The rows that are kept."""

@@ -37,6 +37,8 @@ class RunOptions:
     ttft_p99_ms: float | None = None
     tpot_p99_ms: float | None = None
     model: str | None = None
+    prompts: str = "text"
+    tokenizer: str | None = None
     target: str | None = None
     api_key_env: str | None = None
     api_key_file: str | None = None
@@ -54,7 +56,8 @@ class RunOptions:
 
 # name: what its help says, in one line of the README's table
 OPTIONS = {
-    "workload": "traffic profile: a name (python -m workloads list) or a YAML file. "
+    "workload": "traffic profile: a name (python -m workloads list), a YAML file, or a scenario "
+    "such as 'N(480,240)/(300,150)'. "
     f"Default {DEFAULT_WORKLOAD}",
     "trace": "trace file (Azure CSV, Mooncake, ...) to replay at its own moments, "
     "instead of a workload",
@@ -70,6 +73,9 @@ OPTIONS = {
     "Default: plan, workload, else 500",
     "tpot-p99-ms": "SLO of the 99th percentile of time per output token, ms. "
     "Default: plan, workload, else 50",
+    "prompts": "text, or ids: token ids to /v1/completions, where the server takes them (exact "
+    "lengths). Default text",
+    "tokenizer": "tokenizer.json of the model: prompts are made of words that are one token in it",
     "model": "model id. Default: the only one that /v1/models lists",
     "target": "channel: taotoken, openai, sglang, vllm, dynamo, or a YAML file",
     "api-key-env": "name of the environment variable that holds the API key (never the key)",
@@ -136,6 +142,8 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         ttft_p99_ms=_positive(text("ttft-p99-ms"), "ttft-p99-ms"),
         tpot_p99_ms=_positive(text("tpot-p99-ms"), "tpot-p99-ms"),
         model=text("model"),
+        prompts=_choice(text("prompts") or "text", "prompts", ("text", "ids")),
+        tokenizer=text("tokenizer"),
         target=text("target"),
         api_key_env=text("api-key-env"),
         api_key_file=text("api-key-file"),

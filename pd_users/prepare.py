@@ -24,6 +24,7 @@ from pd_users.traffic import Share, Source, Traffic, build, load
 from pd_users.users import PDUser
 from planner.config import Plan, load_plan
 from workloads.errors import ConfigError
+from workloads.workload import Workload
 
 MIN_SLOTS, MAX_SLOTS = 16, 20_000
 
@@ -92,7 +93,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
         emulated=ask.embedded or learned.is_emulator,
         deployment=_deployment(plan, learned),
         scraper=Scraper(options.prefill_metrics_url, options.decode_metrics_url),
-        notes=list(learned.notes),
+        notes=[*learned.notes, *(note for w in workloads for note in w.notes)],
     )
 
 
@@ -101,6 +102,8 @@ def _first(values: Iterable[Any]) -> Any:
 
 
 def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
+    if any(w.users for w in workloads):
+        return _closed_loop_rate(options, plan, workloads)
     if options.trace:
         if options.rate_rps is not None:
             raise ConfigError(
@@ -118,6 +121,22 @@ def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -
             )
         asked = sum(r for r in rates if r is not None)
     return asked
+
+
+def _closed_loop_rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
+    """What the users would ask for if every answer just kept its SLOs."""
+    if options.rate_rps is not None:
+        raise ConfigError(
+            "--rate: the workload is a closed loop, its rate follows from its users and their think "
+            "time; change users in the workload."
+        )
+    ttft_ms, tpot_ms = _slo(options, plan, workloads)
+    return sum(
+        w.users / (w.mean_think_s + (ttft_ms + tpot_ms * w.expected_output_tokens) / 1000)
+        if isinstance(w, Workload) and w.users
+        else w.rate_rps or 0.0
+        for w in workloads
+    )
 
 
 def _slo(

@@ -17,7 +17,7 @@ from pd_users.timeouts import Timeouts
 from pd_users.traffic import Share, Traffic, build
 from pd_users.users import PDUser
 from workloads.arrivals import Arrival
-from workloads.prompts import PromptWriter
+from workloads.prompts import WORDS, Calibration, PromptWriter, words_of
 
 WARM_CONNECTIONS = 8
 
@@ -36,18 +36,24 @@ class Sender:
         )
         self._run_id = spec.run_id
         self._ready: dict[int, ChatRequest] = {}  # of the arrival that is due next
-        self._prompts = PromptWriter(
-            spec.salt, learned["template_tokens"], learned["tokens_per_word"]
-        )
+        words = words_of(spec.options.tokenizer) if spec.options.tokenizer else WORDS
+        start = learned["template_tokens"], learned["tokens_per_word"]
+        # Every class writes with a salt of its own: what is shared is shared within one.
+        writers = [
+            PromptWriter(f"{spec.salt} {j}", Calibration(*start), words)
+            for j in range(len(classes))
+        ]
         self._client = Client(self.target.endpoint, Timeouts(**learned["timeouts"]))
         self._client.warm(
             WARM_CONNECTIONS
         )  # the first requests are not to pay for their handshakes
-        self._users = [self._user(c, environment) for c in classes]
+        self._users = [self._user(c, environment, w) for c, w in zip(classes, writers, strict=True)]
 
-    def _user(self, user_class: type[PDUser], environment: Environment) -> PDUser:
+    def _user(
+        self, user_class: type[PDUser], environment: Environment, writer: PromptWriter
+    ) -> PDUser:
         user = user_class(environment)
-        user.target, user.prompts = self.target, self._prompts
+        user.target, user.prompts = self.target, writer
         return user
 
     def get_ready(self, arrival: Arrival) -> None:
@@ -70,6 +76,7 @@ class Sender:
             result = reading.partial()
         record = self._record(arrival, result, start_clock_s)
         recorder.add(record, result.gaps, result.evidence)
+        user.prompts.learn(arrival.index, record.input_tokens)
         user.on_record(record)
         return record
 

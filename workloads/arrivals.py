@@ -103,7 +103,7 @@ class Sample:
     @property
     def effective_tokens(self) -> Ints:
         """Input tokens that must be computed when nothing shared is ever forgotten."""
-        return np.maximum(self.input_tokens - self.shared_tokens, 1)
+        return np.asarray(np.maximum(self.input_tokens - self.shared_tokens, 1))
 
 
 class Source(Protocol):

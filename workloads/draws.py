@@ -14,6 +14,7 @@ Words = NDArray[np.uint64]
 
 # Which column a generator is for. Never renumber: the numbers are part of every schedule.
 GAPS, INPUTS, OUTPUTS, SHARING, CLASSES, PATH, POOLS, JITTER = range(8)
+TURNS, THINKING, NEWS, ANSWERS, ROUNDING = range(8, 13)
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
@@ -31,6 +32,11 @@ def hashed(seed: int, purpose: int, first: Words, second: Words | int = 0) -> Fl
         h = _mix(first.astype(np.uint64) + key)
         h = _mix(h ^ _mix(np.asarray(second, np.uint64) + np.uint64(_GOLDEN)))
     return ((h >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def one(seed: int, purpose: int, first: int, second: int = 0) -> Floats:
+    """One such number, in an array of length 1."""
+    return hashed(seed, purpose, np.array([first], np.uint64), second)
 
 
 def mix(x: int) -> int:

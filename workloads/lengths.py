@@ -180,7 +180,9 @@ class Lognormal(Inverse):
         z = 2.3263478740408408  # of 0.99: ln(p99 / mean) = z sigma - sigma^2 / 2
         ratio = math.log(p99 / mean)
         if not 0 <= ratio <= z * z / 2:
-            raise ValueError(f"p99 must be between 1 and 14.9 times the mean {mean:g}, found {p99:g}")
+            raise ValueError(
+                f"p99 must be between 1 and 14.9 times the mean {mean:g}, found {p99:g}"
+            )
         sigma = z - math.sqrt(z * z - 2 * ratio)
         return cls(math.log(mean) - sigma**2 / 2, sigma, max)
 
@@ -201,7 +203,7 @@ class Gamma(Inverse):
         """The inverse of the regularised incomplete gamma function, scaled."""
         from scipy.special import gammaincinv  # noqa: PLC0415  (60 ms; few need it)
 
-        return np.minimum(np.asarray(gammaincinv(self.shape, u)) * self.scale, self.max)
+        return np.asarray(np.minimum(gammaincinv(self.shape, u) * self.scale, self.max))
 
 
 @dataclass(frozen=True)

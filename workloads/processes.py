@@ -57,6 +57,10 @@ class GammaGaps:
 class Course(Protocol):
     """How the rate goes over time, as a multiple of its mean: pieces that are straight lines."""
 
+    @property
+    def peak(self) -> float:
+        """The highest rate over the mean; of a random one what 1 % of the time exceeds."""
+
     def pieces(self, seed: int) -> "Pieces":
         """The course of one run."""
 
@@ -118,6 +122,11 @@ class Stages:
         pairs = zip(self.lengths_s, self.begin, self.end, strict=True)
         return math.fsum(n * (a + b) / 2 for n, a, b in pairs) / self.total_s
 
+    @property
+    def peak(self) -> float:
+        """The highest rate over the mean."""
+        return max(*self.begin, *self.end) / self.mean
+
     def pieces(self, seed: int) -> Pieces:
         """The same for any seed."""
         mean = self.mean
@@ -133,6 +142,11 @@ class Day:
     values: tuple[float, ...]
     day_s: float = 86_400.0
     start_share: float = 0.0  # where in the day the run begins
+
+    @property
+    def peak(self) -> float:
+        """The highest rate over the mean."""
+        return max(self.values) / float(np.mean(self.values))
 
     def pieces(self, seed: int) -> Pieces:
         """Straight lines between the values; mean 1 over a day."""
@@ -157,18 +171,28 @@ class Minutes:
     idle: float = 0.0
     minute_s: float = 60.0
 
+    @property
+    def _variance(self) -> float:
+        """Of the logarithm of a busy minute's rate."""
+        return max(math.log((1 + self.cv**2) * (1 - self.idle)), 0.0)
+
+    @property
+    def peak(self) -> float:
+        """What 1 % of the minutes exceed, over the mean."""
+        sigma = math.sqrt(self._variance)
+        return math.exp(2.3263 * sigma - self._variance / 2) / (1 - self.idle)
+
     def pieces(self, seed: int) -> Pieces:
         """Drawn from the seed, lengthened as needed."""
         return _Drawn(lambda rng: self._draw(rng, 1024), seed)
 
     def _draw(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        variance = math.log((1 + self.cv**2) * (1 - self.idle))
+        variance = self._variance
         steps = rng.normal(size=n)
         keep = math.sqrt(1 - self.ar1**2)
-        level, levels = steps[0], np.empty(n)
-        for k in range(n):  # a chain: each minute needs the one before
-            level = steps[0] if k == 0 else self.ar1 * level + keep * steps[k]
-            levels[k] = level
+        level, levels = steps[0], steps.copy()
+        for k in range(1, n):  # a chain: each minute needs the one before
+            level = levels[k] = self.ar1 * level + keep * steps[k]
         rates = np.exp(math.sqrt(variance) * levels - variance / 2) / (1 - self.idle)
         return np.full(n, self.minute_s), np.where(rng.random(n) < self.idle, 0.0, rates)
 
@@ -179,6 +203,11 @@ class OnOff:
 
     on_s: float
     off_s: float
+
+    @property
+    def peak(self) -> float:
+        """The rate of a busy spell over the mean."""
+        return 1 + self.off_s / self.on_s
 
     def pieces(self, seed: int) -> Pieces:
         """Drawn from the seed, lengthened as needed."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.arrivals import BLOCK, Block, Schedule
+from workloads.arrivals import BLOCK, Arrival, Block, Sample, Schedule, Segment
 from workloads.errors import ConfigError
+from workloads.sampling import unfolded
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -52,7 +53,26 @@ class Trace:
         """The rows that are due within the window; seed and rate have no say in a replay."""
         return Schedule(self, (self.name,), window_s)
 
-    def blocks(self) -> Iterator[Block]:
+    users: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def prefix(self, block: Block, k: int) -> tuple[Segment, ...]:
+        """Nothing is shared."""
+        return ()
+
+    def session(self, block: Block, k: int) -> int:
+        """No conversations."""
+        return -1
+
+    def follow_up(self, arrival: Arrival, due_from_s: float) -> Arrival | None:
+        """None."""
+        return None
+
+    def sample(self, n: int) -> Sample:
+        """The first rows."""
+        return unfolded(self, (self.name,), n)
+
+    def blocks(self, from_s: float) -> Iterator[Block]:
         """The rows in columns."""
         for start in range(0, len(self.due_s), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -65,7 +85,7 @@ class Trace:
                 self.output_tokens[rows],
                 zeros,
                 zeros,
-                zeros,
+                zeros - 1,
             )
 
 
