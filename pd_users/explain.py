@@ -51,7 +51,7 @@ def explain(client: Client, target: Target, prompt: Prompt, failed: StreamResult
 
 
 def _second_look(
-    client: Client, target: Target, prompt: str, failed: StreamResult, found: str
+    client: Client, target: Target, prompt: Prompt, failed: StreamResult, found: str
 ) -> tuple[str, str]:
     """Who is behind the target, and does it answer a request of one token?"""
     name = failed.outcome
