@@ -74,6 +74,17 @@ def wait_for(url: str) -> None:
     raise AssertionError(f"nothing answers on {url}")
 
 
+def wait_until_stopped(url: str) -> None:
+    """Until Locust has put its users away, too: that is after the verdict, and its page lags behind."""
+    pause = threading.Event()
+    for _ in range(600):
+        with urllib.request.urlopen(f"{url}/stats/requests", timeout=5) as answer:
+            if json.loads(answer.read())["state"] == "stopped":
+                return
+        pause.wait(0.05)
+    raise AssertionError("the run does not stop")
+
+
 def swarm(url: str, **form: str) -> dict[str, Any]:
     """Locust's own start request, as its page sends it."""
     blank = dict.fromkeys(("rate", "workload", "confidence", "plan", "host", "run_time"), "")
@@ -102,6 +113,7 @@ def test_started_stopped_and_started_again_each_run_ends_in_a_verdict(
     expect(capacity.locator("#state")).to_have_text("running", timeout=15_000)
     expect(capacity.locator("#headline")).to_contain_text("hold", timeout=60_000)
     assert capacity.locator("#cards .card").count() == 8
+    wait_until_stopped(url)
     page.reload()
     page.get_by_role("button", name="New").click()
     page.get_by_role("button", name="Start").click()
