@@ -26,6 +26,7 @@ from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
 from planner.report import console
 from planner.run_files import write_run
+from planner.window import settled_at
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     missing = {name: column[unseen] for name, column in due.items()}
     records = Records.from_columns(account(collector.columns(), missing))
     outcomes = Counter({**collector.outcomes, LOST: int(unseen.sum())})
-    measurement = measure(records, _context(run, prepared, outcomes))
+    measurement = measure(records, _context(run, prepared, outcomes, records))
     decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
     folder = Path(run.spec.options.run_dir) / run.spec.run_id
     cures = _cures(run, measurement)
@@ -101,9 +102,13 @@ def _cures(run: Run, measurement: Measurement) -> list[str]:
     return [*lines, jitter] if jitter else lines
 
 
-def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext:
+def _context(run: Run, prepared: Prepared, outcomes: Counter[str], records: Records) -> RunContext:
     spec, gaps = run.spec, run.collector.gaps
     seats = run.seats()
+    end_s = min(run.stopped_at_s, spec.window_s)
+    warmup_s = spec.options.warmup_s
+    if warmup_s is None:
+        warmup_s = settled_at(records, end_s)
     return RunContext(
         run_id=spec.run_id,
         seed=spec.options.seed,
@@ -121,7 +126,7 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
         workload={"name": spec.workload_name, "digest": spec.digest},
         window_s=spec.window_s,
         stopped_at_s=run.stopped_at_s,
-        warmup_s=spec.options.warmup_s,
+        warmup_s=warmup_s,
         emulated=prepared.emulated,
         partial=bool(run.partial_reason),
         partial_reason=run.partial_reason,
@@ -141,7 +146,7 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
             "n": gaps.count,
             "tokens_per_chunk": _tokens_per_chunk(run),
         },
-        server=prepared.scraper.summary(),
+        server=prepared.scraper.summary(run.start_clock_s + warmup_s, run.start_clock_s + end_s),
         notes=[*prepared.notes, *run.notes, *_sampled(run)],
     )
 

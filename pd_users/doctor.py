@@ -18,6 +18,7 @@ from pd_users.evidence import mask
 from pd_users.examination import Visit, examine
 from pd_users.options import DEFAULT_SLO_MS
 from pd_users.preflight import Learned
+from pd_users.secrets import KEY_AS_ARGUMENT
 from planner.config import load_plan
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -28,10 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "--api-key" in message:
-            message = (
-                "a key is never given as an argument, for every process list shows it: export it "
-                "and name the variable with --api-key-env, or use --api-key-file"
-            )
+            message = KEY_AS_ARGUMENT
         print(f"error: {mask(message)}.", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 

@@ -22,6 +22,12 @@ _PLACEHOLDER = re.compile(
 )
 
 
+KEY_AS_ARGUMENT = (
+    "a key is never given as an argument, for every process list shows it: export it "
+    "and name the variable with --api-key-env, or use --api-key-file"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """An API key, '' for none, and where it came from."""
@@ -115,12 +121,25 @@ def _steps(text: str) -> Iterable[tuple[str, str]]:
     yield "the word Bearer", re.sub(r"(?i)^(authorization:\s*)?bearer\s+", "", text)
 
 
+def guard_logs(secrets: Iterable[str]) -> None:
+    """From here on no handler of this process lets these secrets through."""
+    known = tuple(secret for secret in secrets if secret)
+    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
+    for handler in {h for log in loggers for h in log.handlers} if known else ():
+        if not any(isinstance(f, MaskingFilter) and f.covers(known) for f in handler.filters):
+            handler.addFilter(MaskingFilter(known))
+
+
 class MaskingFilter(logging.Filter):
     """Takes secrets out of what is logged, the text of exceptions included."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__()
         self._secrets = tuple(secrets)
+
+    def covers(self, secrets: Iterable[str]) -> bool:
+        """Whether all of these are masked."""
+        return set(secrets) <= set(self._secrets)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Mask the message in place; never drops a record."""

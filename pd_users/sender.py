@@ -10,6 +10,7 @@ import gevent
 from pd_users.client import Client
 from pd_users.metrics import Recorder
 from pd_users.records import OK, UNSENT, RequestRecord
+from pd_users.secrets import guard_logs
 from pd_users.spec import RunSpec
 from pd_users.stream import StreamResult
 from pd_users.target import ChatRequest, Target, build_target
@@ -34,6 +35,7 @@ class Sender:
         self.target: Target = build_target(
             spec.options, spec.host, spec.model, tuple(learned["extras"])
         )
+        guard_logs(self.target.endpoint.secrets)
         self._run_id = spec.run_id
         self._ready: dict[int, ChatRequest] = {}  # of the arrival that is due next
         words = words_of(spec.options.tokenizer) if spec.options.tokenizer else WORDS

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, jsonify, request
 from werkzeug.datastructures import ImmutableMultiDict
@@ -19,6 +20,7 @@ from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
+CHANGING_GETS = ("/stop", "/stats/reset")  # Locust's own, although they are GETs
 PAGE = Path(__file__).with_name("capacity.html")
 
 
@@ -37,10 +39,27 @@ def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
         endpoint = path.strip("/").replace("/", "_").replace(".", "_")
         pages.add_url_rule(path, endpoint, _behind_login(web_ui, view))
     web_ui.app.register_blueprint(pages)
+    web_ui.app.before_request(_refuse_foreign)
     start = web_ui.app.view_functions["locust.swarm"]
     web_ui.app.view_functions["locust.swarm"] = _behind_login(
         web_ui, lambda: _swarm(environment, lifecycle, start)
     )
+
+
+def _refuse_foreign() -> Response | None:
+    """Other sites' pages may not start, stop or change a run in this user's name."""
+    path = request.path.removesuffix("/")
+    if request.method in ("GET", "HEAD", "OPTIONS") and not path.endswith(CHANGING_GETS):
+        return None
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
+    if site is not None:
+        foreign = site not in ("same-origin", "none")
+    else:  # an old browser, or no browser at all: that sends no Origin
+        foreign = origin is not None and urlsplit(origin).netloc != request.host
+    if foreign:
+        return Response("Refused: the request comes from another site.", 403)
+    return None
 
 
 def _behind_login(web_ui: Any, view: Callable[[], Response]) -> Callable[[], Response]:
