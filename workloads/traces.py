@@ -100,23 +100,36 @@ def load_trace(
     """
     opened = open_trace(Path(path), format, limit)
     columns, left_out = _gather(opened, limit, skip_bad_rows)
-    notes = [f"{path}: read as {opened.format}, {opened.about}; {len(columns)} requests"]
-    notes += [f"{path}: left out {n} rows: {reason}" for reason, n in left_out.items()]
-    if opened.estimated:
-        notes.append(
-            f"{path}: lengths are estimated from characters, not counted: within 10 % for prose"
-        )
     table, told = _table(opened, columns, speed)
-    notes += [f"{path}: {text}" for text in told]
+    file = Path(path).name
+    notes = [f"{file}: {text}" for text in (_read_as(opened, table, speed), *told)]
+    notes += [f"{file}: left out {n} rows: {reason}" for reason, n in left_out.items()]
+    if opened.estimated:
+        notes.append(f"{file}: lengths are estimated from characters: within 10 % for prose")
     tick_s = (
         _tick(table.moment, opened.whole_seconds, speed) if jitter_s is None else jitter_s / speed
     )
     if tick_s and jitter_s is None:
         notes.append(
-            f"{path}: its clock ticks every {tick_s * speed:.3g} s: arrivals are spread in between"
+            f"{file}: its clock ticks every {tick_s * speed:.3g} s: arrivals are spread in between"
         )
-    name = Path(path).name.removesuffix(".gz").rsplit(".", 1)[0]
+    name = file.removesuffix(".gz").rsplit(".", 1)[0]
     return Trace(name, table, tick_s, _digest(table, tick_s), tuple(notes), opened.format)
+
+
+def _read_as(opened: Opened, table: Table, speed: float) -> str:
+    """What it was taken for: format, unit, size of blocks, how many requests."""
+    unit = {1.0: "seconds", 0.001: "milliseconds", 1e-9: "nanoseconds", 1e-6: "wall clock"}
+    moments, span = "no moments", ""
+    if table.moment is not None:
+        moments = f"moments in {unit[opened.unit_s]}"
+        span = f" over {table.moment[-1] * speed:.4g} s"
+    blocks = f", prefix blocks of {table.blocks.size} tokens" if table.blocks is not None else ""
+    talks = f" in {len(table.starts)} conversations" if table.firsts is not None else ""
+    return (
+        f"read as {opened.format} ({opened.about}): {moments}{blocks}; {len(table)} requests"
+        f"{talks}{span}"
+    )
 
 
 def _gather(opened: Opened, limit: int | None, skip: bool) -> tuple[Columns, Counter[str]]:
