@@ -54,6 +54,7 @@ TABLES = {
         session="conv",
         think_s="think_time_s",
         reused=("reused_blocks", 64),
+        failed_are_zero=True,
         marks=("conv", "think_time_s", "reused_blocks"),
     ),
     "servegen-csv": Table(

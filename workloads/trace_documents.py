@@ -95,6 +95,8 @@ def _flat(requests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _request(n: int, request: dict[str, Any], scope: int) -> Row:
     inputs = tokens(request.get("in"), "in")
     think = request.get("think_time")
+    if request.get("out") == 0:
+        raise WrongRowError("0 out (a failed request)", 0, "1 or more", known=True)
     return Row(
         n,
         math.nan,
