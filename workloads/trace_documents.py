@@ -54,7 +54,7 @@ def _turns(n: int, talk: Any) -> Rows:
             continue
         count = estimated_tokens(text)
         if who in ANSWERS and asked:
-            yield Row(n, math.nan, history + asked, count, session=n, reused=history)
+            yield Row(n, math.nan, history + asked, count, session=n)
             history, asked, turns = history + asked + count, 0, turns + 1
         elif who in ASKS or who == "system":
             asked += count

@@ -182,7 +182,7 @@ def _table(opened: Opened, columns: Columns, speed: float) -> tuple[Table, list[
         notes.append(
             "pauses between turns are not told: each turn follows the answer before at once"
         )
-    shared = _shared(blocks, inputs, columns.ints("reused")[order])
+    shared = _shared(blocks, inputs, columns.ints("reused")[order], firsts)
     return Table(
         moment=due_s,
         input=inputs,
@@ -217,10 +217,18 @@ def _from_zero(moment: Floats, opened: Opened, speed: float) -> tuple[Floats, li
     return (moment - begin) * opened.unit_s / speed, notes
 
 
-def _shared(blocks: Blocks | None, inputs: Ints, reused: Ints) -> Ints:
+def _shared(blocks: Blocks | None, inputs: Ints, reused: Ints, firsts: Ints | None) -> Ints:
+    """Tokens that were there before: told, or of a conversation the prompt of the turn before.
+
+    The answer before is not counted: its KV came to be on a decode instance.
+    """
     if blocks is not None:
         return ideal_tokens(blocks, inputs)
-    return np.clip(reused, 0, inputs)
+    if firsts is None or (reused >= 0).any():
+        return np.asarray(np.clip(reused, 0, inputs))
+    before = np.concatenate([[0], inputs[:-1]])
+    before[firsts[:-1]] = 0
+    return np.asarray(np.minimum(before, inputs))
 
 
 def _tick(due_s: Floats | None, whole_seconds: bool, speed: float) -> float:
