@@ -20,6 +20,7 @@ from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for, evidence_of, tpot_jitter
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
+from pd_users.spec import RunSpec
 from planner.decision import Decision, decide
 from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
@@ -125,6 +126,8 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
         partial=bool(run.partial_reason),
         partial_reason=run.partial_reason,
         slo=Slo(ttft_p99_ms=spec.ttft_slo_ms, tpot_p99_ms=spec.tpot_slo_ms),
+        class_slo=_class_slo(spec, prepared),
+        wanted_hit_rate=prepared.traffic.wanted_hit_rate(run.collector.reported),
         rate_planned_rps=spec.rate_rps,
         max_concurrency=spec.slots,
         duplicates=run.collector.duplicates,
@@ -141,6 +144,18 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
         server=prepared.scraper.summary(),
         notes=[*prepared.notes, *run.notes, *_sampled(run)],
     )
+
+
+def _class_slo(spec: RunSpec, prepared: Prepared) -> dict[str, Slo]:
+    """Limits that classes have of their own; what the command line says holds for all."""
+    asked = spec.options.ttft_p99_ms, spec.options.tpot_p99_ms
+    return {
+        name: Slo(
+            ttft_p99_ms=asked[0] or ttft_ms or spec.ttft_slo_ms,
+            tpot_p99_ms=asked[1] or tpot_ms or spec.tpot_slo_ms,
+        )
+        for name, (ttft_ms, tpot_ms) in prepared.traffic.limits.items()
+    }
 
 
 def _tokens_per_chunk(run: Run) -> float | None:

@@ -19,6 +19,7 @@ from workloads.traces import Trace, load_trace
 from workloads.workload import Workload, load_workload
 
 Source = Workload | Trace
+Limits = tuple[float | None, float | None]  # of TTFT and TPOT, ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ _NONE: Columns = {
 }
 
 
+def _limits(workloads: Sequence[Source]) -> dict[str, Limits]:
+    """The SLOs of classes that have their own: in the workload, or as one of several workloads."""
+    found: dict[str, Limits] = {}
+    for w in workloads:
+        whole = (w.ttft_p99_ms, w.tpot_p99_ms) if len(workloads) > 1 else (None, None)
+        for c in w.classes if isinstance(w, Workload) else ():
+            found[c.name] = (c.ttft_p99_ms or whole[0], c.tpot_p99_ms or whole[1])
+    return {name: limits for name, limits in found.items() if limits != (None, None)}
+
+
 class Traffic:
     """Arrivals of all classes, in order of their due moment."""
 
@@ -54,6 +65,7 @@ class Traffic:
         self.name = " + ".join(w.name for w in workloads)
         joined = "|".join(w.digest for w in workloads)
         self.digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
+        self.limits = _limits(workloads)
 
     def stripe(self, place: int, places: int, from_s: float = 0.0) -> Iterator[Arrival]:
         """Every ``places``-th arrival of each class, due from ``from_s`` on."""
@@ -97,6 +109,11 @@ class Traffic:
         columns = {name: np.concatenate([p[name] for p in parts]) for name in _NONE}
         order = np.lexsort((columns["index"], columns["due_s"]))
         return {name: column[order] for name, column in columns.items()}
+
+    def wanted_hit_rate(self, n: int) -> float:
+        """Share of the prompt tokens that a run of ``n`` requests has in common with earlier ones."""
+        sample = self.sample(min(max(n, 1000), 20_000))
+        return float(sample.shared_tokens.sum() / max(sample.input_tokens.sum(), 1))
 
     def sample(self, n: int) -> Sample:
         """About ``n`` requests as a long run would have them, of all classes."""
