@@ -77,12 +77,14 @@ class Requests:
     shared: Ints
 
 
-def requests_of(source: Trace | Workload, seed: int = 1, n: int = 60_000) -> Requests:
+def requests_of(source: Trace | Workload, seed: int = 1, n: int | None = None) -> Requests:
     """Of a trace all rows, of a workload about ``n`` requests of a run of it."""
     if isinstance(source, Trace):
         t = source.table
         due_s = source.moments(seed) if t.firsts is None else None
         return Requests(due_s, t.input, t.output, t.shared)
+    talks = any(c.talk for c in source.classes)  # are made turn by turn, which takes its time
+    n = n or (20_000 if talks else 60_000)
     s = source.schedule(seed, np.inf, source.rate_rps or 1.0).sample(n)
     timed = source.rate_rps is not None and source.users is None
     return Requests(s.due_s if timed else None, s.input_tokens, s.output_tokens, s.shared_tokens)
