@@ -86,7 +86,7 @@ def _file(path: Path, asked: str | None, first: list[str], lines: Iterator[str])
     objects = [row for text in first if (row := _object(text)) is not None]
     if asked == "weka" or (asked is None and _is_weka(begin, objects)):
         return _weka(path, [path])
-    if asked in TABLES or (asked is None and not begin.lstrip().startswith("{")):
+    if asked in TABLES or (asked is None and not objects):
         return _csv(path, asked, begin, lines)
     return _jsonl(path, asked, objects, lines)
 
