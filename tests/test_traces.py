@@ -12,6 +12,7 @@ import pytest
 from tests.trace_folder import real
 from workloads.arrivals import FOLLOW_UP, Segment
 from workloads.errors import ConfigError
+from workloads.prompts import PromptWriter
 from workloads.trace_json import estimated_tokens
 from workloads.traces import Trace, load_trace
 
@@ -396,6 +397,23 @@ def test_prefix_ids_become_text_that_earlier_rows_had(tmp_path: Path) -> None:
     assert rows[5] == (Segment("row", 0, 0, 2048), Segment("row", 5, 2048, 2560))
 
 
+def test_an_engine_sees_the_reuse_in_the_prompts_themselves(tmp_path: Path) -> None:
+    writer = PromptWriter("salt")
+    arrivals = list(load_trace(mooncake(tmp_path)).schedule(1, 100).stripe(0, 1))
+    ids = [writer.token_ids(a) for a in arrivals]
+    assert [len(row) for row in ids] == [a.input_tokens for a in arrivals]
+    seen: set[tuple[int, ...]] = set()  # blocks with all that is before them, as engines hash
+    hits = []
+    for row in ids:
+        chains = [tuple(row[: end + 512]) for end in range(0, len(row) - 511, 512)]
+        hits.append(512 * sum(chain in seen for chain in chains))
+        seen.update(chains)
+    assert hits == [0, 6656, 1024, 512, 0, 2048]  # whole blocks only: row 1 has 6758 tokens
+    texts = [writer.prompt(a) for a in arrivals]
+    assert texts[5].startswith(" ".join(texts[0].split()[:2000]))
+    assert texts[4].split()[:3] != texts[0].split()[:3]
+
+
 def test_a_trace_without_moments_goes_round_with_text_of_its_own(tmp_path: Path) -> None:
     rows = [
         {"input_length": 512 * k, "output_length": k, "hash_ids": list(range(k))} for k in (1, 2, 3)
@@ -507,6 +525,7 @@ def test_the_real_azure_traces() -> None:
     assert trace.table.input.mean() == pytest.approx(2047.8, abs=0.1)
 
 
+@pytest.mark.full
 def test_the_real_mooncake_trace_shares_text() -> None:
     trace = load_trace(real("mooncake_fast25_conversation.jsonl.gz"))
     shared = sum(a.shared_tokens for a in trace.schedule(1, 1e9).stripe(0, 8))

@@ -15,6 +15,7 @@ Q = (
     *(0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998, 0.999, 1.0),
 )
 RESAMPLED = 200_000
+IDLE = 0.02  # of the mean: a minute with no more is silent
 MEAN_ERROR, MORE_POINTS = 0.01, 40
 
 
@@ -120,7 +121,7 @@ def course(due_s: Floats) -> Course:
     mean = float(counts.mean())
     if len(counts) < 5:
         return Course(gap_cv, 0.0, 0.0, 0.0)
-    idle = float((counts == 0).mean()) if mean > 10 else 0.0  # else empty minutes are chance
+    idle = float((counts <= IDLE * mean).mean()) if mean > 10 else 0.0  # else they are chance
     # A renewal process at one rate has a variance of cv^2 * mean in its counts.
     variance = max(float(counts.var()) - gap_cv**2 * mean, 0.0)
     least = math.sqrt(idle / (1 - idle)) * 1.01
@@ -129,7 +130,8 @@ def course(due_s: Floats) -> Course:
 
 def _lag1(counts: Floats) -> float:
     """Of the logarithms of minutes that follow each other, both busy."""
-    busy = (counts[:-1] > 0) & (counts[1:] > 0)
+    on = counts > IDLE * counts.mean()
+    busy = on[:-1] & on[1:]
     logs = np.log(np.maximum(counts, 1))
     one, two = logs[:-1][busy], logs[1:][busy]
     if len(one) < 5 or one.std() == 0 or two.std() == 0:
