@@ -3,10 +3,16 @@
 import csv
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
-from workloads.trace_rows import Row, Rows, WrongRowError, number, tokens
+import numpy as np
+
+from workloads.arrivals import Floats
+from workloads.trace_rows import Chunk, Row, Rows, WrongRowError, number, tokens
+
+AT_ONCE = 16_384  # rows that are turned into columns together
 
 _ZERO = datetime(2000, 1, 1, tzinfo=UTC)
 _CLOCK = "a time such as 2023-11-16 18:15:46.6805900"
@@ -27,6 +33,11 @@ class Table:
     reused: tuple[str, int] | None = None  # column and the tokens that its unit stands for
     failed_are_zero: bool = False  # failed requests stand there with 0 output tokens
     marks: tuple[str, ...] = ()  # further columns that only this format has
+
+    @property
+    def failed(self) -> WrongRowError:
+        """What a row of a failed request is."""
+        return WrongRowError(f"0 {self.output} (a failed request)", 0, "1 or more", known=True)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -92,17 +103,16 @@ def read_csv(lines: Iterator[str], table: Table) -> Rows:
     if missing:
         raise WrongRowError(f"no column {missing[0]}", ", ".join(header), ", ".join(table.needs))
     read = _Reader(table, header)
-    for row in rows:
-        if not row:
-            continue
-        try:
-            yield read.row(rows.line_num, row)
-        except WrongRowError as wrong:
-            yield wrong.row(rows.line_num)
-        except IndexError:
-            yield WrongRowError(
-                "too few columns", ",".join(row), f"the {len(header)} columns of line 1"
-            ).row(rows.line_num)
+    line = rows.line_num
+    while part := list(islice(rows, AT_ONCE)):
+        chunk = read.at_once(part)
+        if chunk is None:  # something in it is not plain: row by row, to find out what
+            yield from read.one_by_one(line + 1, part)
+        else:
+            yield chunk
+            if failed := len(part) - len(chunk):
+                yield replace(table.failed.row(line + 1), rows=failed)
+        line = rows.line_num
 
 
 class _Reader:
@@ -110,22 +120,66 @@ class _Reader:
         def place(name: str | None) -> int | None:
             return header.index(name) if name in header else None
 
-        self._table = table
+        self._table, self._width = table, len(header)
         self._input, self._output = header.index(table.input), header.index(table.output)
         self._moment, self._more = place(table.moment), place(table.more_input)
         self._session, self._think = place(table.session), place(table.think_s)
         self._reused = place(table.reused[0]) if table.reused else None
         self._clock = table.moment == "TIMESTAMP"
 
-    def row(self, line: int, row: list[str]) -> Row:
-        """One row; raises WrongRowError or IndexError."""
+    def at_once(self, rows: list[list[str]]) -> Chunk | None:
+        """All of them in columns; None when any is not what most are."""
+        if {self._session, self._think, self._reused, self._more} != {None}:
+            return None
+        try:
+            inputs, outputs = (
+                np.fromiter((int(row[place]) for row in rows), np.int64, len(rows))
+                for place in (self._input, self._output)
+            )
+            moments = np.full(len(rows), math.nan)
+            if self._moment is not None:
+                moments = self._moments([row[self._moment] for row in rows])
+        except (ValueError, IndexError, OverflowError):
+            return None
+        kept = outputs > 0 if self._table.failed_are_zero else np.full(len(rows), True)
+        chunk = Chunk(moments[kept], inputs[kept], outputs[kept])
+        if (self._moment is not None and not np.isfinite(moments).all()) or outputs.min() < 0:
+            return None
+        plain = not len(chunk) or (chunk.input.min() >= 1 and chunk.output.min() >= 1)
+        return chunk if plain else None
+
+    def _moments(self, texts: list[str]) -> Floats:
+        if not self._clock:
+            return np.fromiter(map(float, texts), np.float64, len(texts))
+        texts = [text.removesuffix("+00:00") for text in texts]
+        whole = "".join(texts)
+        if "+" in whole or "Z" in whole or whole.count("-") != 2 * len(texts):
+            raise ValueError("offsets from UTC")
+        since = np.array(texts, "datetime64[us]") - np.datetime64(_ZERO.replace(tzinfo=None), "us")
+        return since.astype(np.float64)
+
+    def one_by_one(self, first: int, rows: list[list[str]]) -> Rows:
+        """Row by row from line ``first`` on, with those that are wrong; blank ones left out."""
+        for line, row in enumerate(rows, first):
+            if not row:
+                continue
+            try:
+                yield self._row(line, row)
+            except WrongRowError as wrong:
+                yield wrong.row(line)
+            except IndexError:
+                yield WrongRowError(
+                    "too few columns", ",".join(row), f"the {self._width} columns of line 1"
+                ).row(line)
+
+    def _row(self, line: int, row: list[str]) -> Row:
         t = self._table
         moment = math.nan
         if self._moment is not None:
             text = row[self._moment]
             moment = _clock_us(text) if self._clock else number(text, str(t.moment))
         if t.failed_are_zero and row[self._output].strip() in ("0", "0.0"):
-            raise WrongRowError(f"0 {t.output} (a failed request)", 0, "1 or more", known=True)
+            raise t.failed
         inputs = tokens(row[self._input], t.input)
         if self._more is not None:
             inputs += int(number(row[self._more] or "0", str(t.more_input)))

@@ -47,6 +47,7 @@ class BadRow:
     found: str
     allowed: str
     known: bool = False
+    rows: int = 1  # so many of the kind
 
 
 class WrongRowError(ValueError):
@@ -61,37 +62,52 @@ class WrongRowError(ValueError):
         return BadRow(line, self.reason, repr(self.found)[:80], self.allowed, self.known)
 
 
-Rows = Iterator[Row | BadRow]
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Many rows at once, without blocks and sessions."""
+
+    moment: Floats
+    input: Ints
+    output: Ints
+
+    def __len__(self) -> int:
+        return len(self.input)
+
+    def first(self, n: int) -> "Chunk":
+        """The first ``n``."""
+        return Chunk(self.moment[:n], self.input[:n], self.output[:n])
+
+
+Rows = Iterator[Row | Chunk | BadRow]
 
 
 def tokens(value: Any, name: str) -> int:
     """A count of tokens, also as text. Raises WrongRowError when it is none, or under 1."""
-    if isinstance(value, str):
+    if type(value) is str:
         value = _parsed(value)
+    if type(value) is int and value >= 1:
+        return value
     if value is None or value == "":
         raise WrongRowError(f"no {name}", value, "a whole number of 1 or more")
-    whole = type(value) in (int, float) and math.isfinite(value) and value == int(value)
-    if not whole or value < 1:
+    if type(value) is not float or not value.is_integer() or value < 1:
         raise WrongRowError(f"{name} is not a count", value, "a whole number of 1 or more")
     return int(value)
 
 
 def number(value: Any, name: str) -> float:
     """A moment or a pause, also as text. Raises WrongRowError when it is none."""
-    if isinstance(value, str):
+    if type(value) is str:
         value = _parsed(value)
+    if type(value) in (int, float) and math.isfinite(value):
+        return float(value)
     if value is None or value == "":
         raise WrongRowError(f"no {name}", value, "a number")
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise WrongRowError(f"{name} is not a number", value, "a number")
-    return float(value)
+    raise WrongRowError(f"{name} is not a number", value, "a number")
 
 
-def _parsed(text: str) -> Any:
-    try:
+def _parsed(text: str) -> int | float | str:
+    if text.isdecimal():
         return int(text)
-    except ValueError:
-        pass
     try:
         return float(text)
     except ValueError:
@@ -144,6 +160,20 @@ class Columns:
         )
         self.ids.extend(row.blocks)
         self.begins.append(len(self.ids))
+
+    def extend(self, chunk: Chunk) -> None:
+        """Many more."""
+        n = len(chunk)
+        self.moment.frombytes(chunk.moment.tobytes())
+        self.input.frombytes(chunk.input.tobytes())
+        self.output.frombytes(chunk.output.tobytes())
+        self.think_s.frombytes(np.full(n, math.nan).tobytes())
+        for column, value in (
+            (self.reused, -1),
+            (self.session, -1),
+            (self.begins, len(self.ids)),
+        ):
+            column.frombytes(np.full(n, value, np.int64).tobytes())
 
     def __len__(self) -> int:
         return len(self.input)

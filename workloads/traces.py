@@ -5,6 +5,7 @@ sorted or spread. A broken row is an error with its line; it never silently shor
 """
 
 import hashlib
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from workloads.errors import ConfigError
 from workloads.replay import Replay, Table
 from workloads.reuse import ideal_tokens
 from workloads.trace_files import Opened, open_trace
-from workloads.trace_rows import BadRow, Blocks, Columns, Row
+from workloads.trace_rows import BadRow, Blocks, Chunk, Columns, Row
 
 TICK_ROWS = 100  # fewer say nothing about the clock of a source
 
@@ -135,14 +136,17 @@ def _read_as(opened: Opened, table: Table, speed: float) -> str:
 def _gather(opened: Opened, limit: int | None, skip: bool) -> tuple[Columns, Counter[str]]:
     columns, left_out = Columns(), Counter[str]()
     for row in opened.rows:
+        room = math.inf if limit is None else limit - len(columns)
         if isinstance(row, Row):
             columns.add(row)
-            if limit is not None and len(columns) >= limit:
-                break
-            continue
-        if not (skip or row.known):
+        elif isinstance(row, Chunk):
+            columns.extend(row if len(row) <= room else row.first(int(room)))
+        elif skip or row.known:
+            left_out[row.reason] += row.rows
+        else:
             raise ConfigError(_sentence(opened, row))
-        left_out[row.reason] += 1
+        if len(columns) == limit:
+            break
     if not len(columns):
         why = "; ".join(f"left out {n}: {reason}" for reason, n in left_out.items())
         raise ConfigError(f"{opened.path}: holds no requests{f' ({why})' if why else ''}.")
