@@ -19,7 +19,7 @@ _CLOCK = "a time such as 2023-11-16 18:15:46.6805900"
 
 
 @dataclass(frozen=True)
-class Table:
+class Layout:
     """Which columns of a CSV mean what. ``unit_s`` is that of its moments."""
 
     about: str
@@ -46,20 +46,20 @@ class Table:
 
 
 TABLES = {
-    "azure": Table(
+    "azure": Layout(
         "Azure LLM inference trace",
         *("ContextTokens", "GeneratedTokens", "TIMESTAMP"),
         unit_s=1e-6,  # moments are turned into microseconds, which a double holds exactly
         marks=("TIMESTAMP",),
     ),
-    "burstgpt": Table(
+    "burstgpt": Layout(
         "BurstGPT",
         *("Request tokens", "Response tokens", "Timestamp"),
         session="Session ID",
         failed_are_zero=True,
         marks=("Timestamp",),
     ),
-    "weka-csv": Table(
+    "weka-csv": Layout(
         "agent sessions",
         *("input_tokens", "output_tokens"),
         session="conv",
@@ -68,20 +68,20 @@ TABLES = {
         failed_are_zero=True,
         marks=("conv", "think_time_s", "reused_blocks"),
     ),
-    "servegen-csv": Table(
+    "servegen-csv": Layout(
         "ServeGen, rows",
         *("input_tokens", "output_tokens", "timestamp_s"),
         more_input="image_tokens",
     ),
-    "sharegpt-csv": Table(
+    "sharegpt-csv": Layout(
         "ShareGPT lengths",
         *("input_tokens_with_history", "output_tokens"),
         session="conv",
         marks=("conv",),
     ),
-    "vidur": Table("vidur", *("num_prefill_tokens", "num_decode_tokens", "arrived_at")),
-    "splitwise": Table("splitwise-sim", *("prompt_size", "token_size", "arrival_timestamp")),
-    "llmservingsim-csv": Table(
+    "vidur": Layout("vidur", *("num_prefill_tokens", "num_decode_tokens", "arrived_at")),
+    "splitwise": Layout("splitwise-sim", *("prompt_size", "token_size", "arrival_timestamp")),
+    "llmservingsim-csv": Layout(
         "LLMServingSim",
         *("input_toks", "output_toks", "arrival_time_ns"),
         unit_s=1e-9,
@@ -95,7 +95,7 @@ def table_of(header: list[str]) -> str | None:
     return next((name for name, table in TABLES.items() if there.issuperset(table.needs)), None)
 
 
-def read_csv(lines: Iterator[str], table: Table) -> Rows:
+def read_csv(lines: Iterator[str], table: Layout) -> Rows:
     """Rows of a CSV with a header line. Raises WrongRowError when a column is missing."""
     rows = csv.reader(lines)
     header = [name.strip() for name in next(rows, [])]
@@ -116,7 +116,7 @@ def read_csv(lines: Iterator[str], table: Table) -> Rows:
 
 
 class _Reader:
-    def __init__(self, table: Table, header: list[str]) -> None:
+    def __init__(self, table: Layout, header: list[str]) -> None:
         def place(name: str | None) -> int | None:
             return header.index(name) if name in header else None
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.arrivals import Floats, Ints, Schedule
+from workloads.arrivals import Floats, Schedule
 from workloads.draws import JITTER, generator
 from workloads.errors import ConfigError
 from workloads.replay import Replay, Table
-from workloads.reuse import ideal_tokens
 from workloads.trace_files import Opened, open_trace
-from workloads.trace_rows import BadRow, Blocks, Chunk, Columns, Row
+from workloads.trace_rows import BadRow, Chunk, Columns, Row
+from workloads.trace_table import settled
 
 TICK_ROWS = 100  # fewer say nothing about the clock of a source
 
@@ -101,7 +101,7 @@ def load_trace(
     """
     opened = open_trace(Path(path), format, limit)
     columns, left_out = _gather(opened, limit, skip_bad_rows)
-    table, told = _table(opened, columns, speed)
+    table, told = settled(opened, columns, speed)
     file = Path(path).name
     notes = [f"{file}: {text}" for text in (_read_as(opened, table, speed), *told)]
     notes += [f"{file}: left out {n} rows: {reason}" for reason, n in left_out.items()]
@@ -160,81 +160,6 @@ def _sentence(opened: Opened, row: BadRow) -> str:
     )
 
 
-def _table(opened: Opened, columns: Columns, speed: float) -> tuple[Table, list[str]]:
-    """Sorted, from 0 on, at ``speed``."""
-    moment = columns.floats("moment")
-    session = columns.ints("session")
-    timed = np.isfinite(moment)
-    talks = bool((session >= 0).any()) and not timed.all()
-    notes: list[str] = []
-    order = np.arange(len(columns))
-    firsts = None
-    if talks:
-        order, firsts = _by_session(session, moment)
-    elif timed.all() and (np.diff(moment) < 0).any():
-        order = np.argsort(moment, kind="stable")
-        notes.append("rows were not in order of time and are sorted")
-    starts = order if firsts is None else order[firsts[:-1]]
-    due_s = None
-    if timed[starts].all():
-        due_s, shift = _from_zero(moment[starts], opened, speed)
-        notes += shift
-    blocks = columns.blocks(opened.block_tokens)
-    blocks = blocks.take(order) if blocks is not None else None
-    inputs, outputs = columns.ints("input")[order], columns.ints("output")[order]
-    if talks and not np.isfinite(columns.floats("think_s")).any():
-        notes.append(
-            "pauses between turns are not told: each turn follows the answer before at once"
-        )
-    shared = _shared(blocks, inputs, columns.ints("reused")[order], firsts)
-    return Table(
-        moment=due_s,
-        input=inputs,
-        output=outputs,
-        shared=shared,
-        think_s=np.nan_to_num(columns.floats("think_s")[order]) / speed,
-        blocks=blocks,
-        session=session[order] if (session >= 0).any() else None,
-        firsts=firsts,
-    ), notes
-
-
-def _by_session(session: Ints, moment: Floats) -> tuple[Ints, Ints]:
-    """Rows conversation by conversation, these in order of their first rows' moments."""
-    alone = session < 0
-    key = np.where(alone, session.max() + 1 + np.arange(len(session)), session)
-    _, first, code = np.unique(key, return_index=True, return_inverse=True)
-    begin = moment[first]
-    rank = np.lexsort((first, np.where(np.isfinite(begin), begin, 0.0)))
-    place = np.empty(len(rank), np.int64)
-    place[rank] = np.arange(len(rank))
-    order = np.argsort(place[code], kind="stable")
-    counts = np.bincount(place[code])
-    return order, np.concatenate([[0], np.cumsum(counts)])
-
-
-def _from_zero(moment: Floats, opened: Opened, speed: float) -> tuple[Floats, list[str]]:
-    begin = float(moment[0])
-    notes = []
-    if begin and not opened.clock:
-        notes.append(f"shifted by {begin * opened.unit_s:.12g} s to begin at 0")
-    return (moment - begin) * opened.unit_s / speed, notes
-
-
-def _shared(blocks: Blocks | None, inputs: Ints, reused: Ints, firsts: Ints | None) -> Ints:
-    """Tokens that were there before: told, or of a conversation the prompt of the turn before.
-
-    The answer before is not counted: its KV came to be on a decode instance.
-    """
-    if blocks is not None:
-        return ideal_tokens(blocks, inputs)
-    if firsts is None or (reused >= 0).any():
-        return np.asarray(np.clip(reused, 0, inputs))
-    before = np.concatenate([[0], inputs[:-1]])
-    before[firsts[:-1]] = 0
-    return np.asarray(np.minimum(before, inputs))
-
-
 def _tick(due_s: Floats | None, whole_seconds: bool, speed: float) -> float:
     """Seconds between ticks of a source whose clock is too coarse for its rate; 0: it is not."""
     if due_s is None or len(due_s) < TICK_ROWS:
@@ -252,7 +177,7 @@ def _digest(table: Table, tick_s: float) -> str:
     h = hashlib.sha256(repr((tick_s, len(table))).encode())
     for column in (table.moment, table.input, table.output, table.shared, table.think_s):
         if column is not None:
-            h.update(np.ascontiguousarray(column).tobytes())
+            h.update(np.ascontiguousarray(column).data)
     if table.blocks is not None:
-        h.update(table.blocks.ids.tobytes())
+        h.update(table.blocks.ids.data)
     return h.hexdigest()[:16]
