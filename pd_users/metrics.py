@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.ma
 from numpy.typing import NDArray
 
 from pd_users import wire
