@@ -11,6 +11,7 @@ from tests.trace_folder import real
 from workloads.__main__ import main
 from workloads.describe import Requests, describe, per_minute, requests_of, spearman, windowed_cv
 from workloads.reuse import hit_curve, ideal_tokens, lru_tokens, working_set_tokens
+from workloads.screen import histogram
 from workloads.trace_rows import Blocks
 from workloads.traces import load_trace
 from workloads.workload import load_workload
@@ -186,6 +187,11 @@ def test_list_names_each_profile_with_its_use(
     told = capsys.readouterr().out.splitlines()
     assert len(told) == 14
     assert all(len(line.split()) > 5 for line in told)
+
+
+def test_constant_lengths_have_a_histogram_too() -> None:
+    bars = histogram("output", np.full(9, 5))
+    assert bars.split()[1:] == ["5", "█", "10"]
 
 
 @pytest.mark.parametrize(

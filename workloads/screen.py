@@ -78,7 +78,8 @@ def _side(s: Length) -> str:
 
 def histogram(name: str, values: "Ints | Floats") -> str:
     """Shares over logarithmic bins, in one line of text."""
-    low, high = max(float(values.min()), 1.0), max(float(values.max()), 2.0)
+    low = max(float(values.min()), 1.0)
+    high = max(float(values.max()), 2 * low)
     edges = np.geomspace(low, high, BINS + 1)
     counts, _ = np.histogram(np.clip(values, low, high), edges)
     heights = np.ceil(counts / counts.max() * (len(BARS) - 1)).astype(int)
