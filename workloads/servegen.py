@@ -37,7 +37,7 @@ class Window(NamedTuple):
 
 def is_servegen(folder: Path) -> bool:
     """Whether a folder holds chunk-<i>-trace.csv files."""
-    return any(folder.glob("chunk-*-trace.csv"))
+    return bool(list(folder.glob("chunk-*-trace.csv")))
 
 
 def read_servegen(folder: Path, limit: int | None, seed: int = 0) -> Rows:
