@@ -132,7 +132,7 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str], records: Reco
         partial_reason=run.partial_reason,
         slo=Slo(ttft_p99_ms=spec.ttft_slo_ms, tpot_p99_ms=spec.tpot_slo_ms),
         class_slo=_class_slo(spec, prepared),
-        wanted_hit_rate=prepared.traffic.wanted_hit_rate(run.collector.reported),
+        wanted_hit_rate=run.collector.shared_rate,
         rate_planned_rps=spec.rate_rps,
         max_concurrency=spec.slots,
         duplicates=run.collector.duplicates,

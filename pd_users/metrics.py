@@ -32,10 +32,21 @@ class Recorder:
         self._environment = environment
         self._rows: list[RequestRecord] = []
         self._gaps: Counter[int] = Counter()
+        self._shared = np.zeros(
+            2, np.int64
+        )  # tokens shared on purpose, prompt tokens; of successes
 
-    def add(self, record: RequestRecord, gaps_s: Sequence[float] = (), evidence: str = "") -> None:
+    def add(
+        self,
+        record: RequestRecord,
+        gaps_s: Sequence[float] = (),
+        evidence: str = "",
+        shared_tokens: int = 0,
+    ) -> None:
         """Take in one finished request."""
         self._rows.append(record)
+        if record.outcome == OK:
+            self._shared += (shared_tokens, record.planned_input_tokens)
         count_gaps(gaps_s, self._gaps)
         if record.outcome not in (UNSENT, UNFINISHED):
             self._show(record, gaps_s, evidence)
@@ -63,10 +74,11 @@ class Recorder:
     def take(self) -> dict[str, Any]:
         """What has not been reported yet, ready for the wire; ``rows`` is None without news."""
         if not self._rows:
-            return {"rows": None, "gaps": []}
+            return {"rows": None, "gaps": [], "shared": [0, 0]}
         rows, self._rows = self._rows, []
         gaps, self._gaps = self._gaps, Counter()
-        return {"rows": wire.pack(rows), "gaps": list(gaps.items())}
+        shared, self._shared = self._shared.tolist(), np.zeros(2, np.int64)
+        return {"rows": wire.pack(rows), "gaps": list(gaps.items()), "shared": shared}
 
 
 class Collector:
@@ -87,11 +99,13 @@ class Collector:
         self.reported = 0  # rows, without the duplicates
         self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
+        self._shared = np.zeros(2, np.int64)
 
     def add(self, report: dict[str, Any]) -> wire.Columns:
         """Take in one worker's report; its columns, for whoever watches the run."""
         batch = self._new(wire.unpack(report["rows"]))
         self.gaps.add(dict(report["gaps"]))
+        self._shared += np.array(report.get("shared", (0, 0)), np.int64)
         self.reported += len(batch["index"])
         self.outcomes.update(batch["outcome"].tolist())
         self._sketch(_rows(batch, batch["outcome"] == OK))
@@ -136,6 +150,12 @@ class Collector:
             self._batches = [_rows(whole, self._rng.random(self._kept) < 0.5)]
             self._kept = len(self._batches[0]["index"])
             self._share /= 2
+
+    @property
+    def shared_rate(self) -> float | None:
+        """Share of the prompt tokens of all successes that earlier requests or pools had, too."""
+        shared, whole = self._shared.tolist()
+        return shared / whole if whole else None
 
     @property
     def sampled_share(self) -> float:

@@ -30,6 +30,8 @@ class RunOptions:
     trace: str | None = None
     trace_speed: float = 1.0
     trace_limit: int | None = None
+    trace_format: str | None = None
+    skip_bad_rows: bool = False
     rate_rps: float | None = None
     warmup_s: float | None = None
     seed: int = 1
@@ -59,8 +61,9 @@ OPTIONS = {
     "workload": "traffic profile: a name (python -m workloads list), a YAML file, or a scenario "
     "such as 'N(480,240)/(300,150)'. "
     f"Default {DEFAULT_WORKLOAD}",
-    "trace": "trace file (Azure CSV, Mooncake, ...) to replay at its own moments, "
+    "trace": "trace file (.gz too; docs/workloads.md names the formats) to replay at its own moments, "
     "instead of a workload",
+    "trace-format": "format of the trace. Default: found from its content",
     "trace-speed": "replay the trace this many times faster. Default 1",
     "trace-limit": "replay only the first N rows of the trace",
     "rate": "requests per second, over all workers. Default: the plan's target_qps, "
@@ -94,6 +97,7 @@ LISTS = {
 FLAGS = {
     "warm": "leave the per-run salt out of the prompts, so that the prefix cache of an earlier run "
     "serves them",
+    "skip-bad-rows": "leave broken rows of a trace out, counted by reason, instead of refusing it",
     "no-preflight": "skip the checks before the load",
     "keep-going": "do not stop when the first 20 requests all fail in the same way, "
     "or the key expires",
@@ -134,6 +138,8 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         workload=text("workload"),
         trace=text("trace"),
         trace_speed=_positive(text("trace-speed"), "trace-speed") or 1.0,
+        trace_format=text("trace-format"),
+        skip_bad_rows=bool(values.get("skip_bad_rows")),
         trace_limit=_whole(text("trace-limit"), "trace-limit", low=1),
         rate_rps=_positive(text("rate"), "rate"),
         warmup_s=_seconds(text("warmup"), "warmup"),

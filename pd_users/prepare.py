@@ -106,7 +106,7 @@ def _first(values: Iterable[Any]) -> Any:
 def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
     if any(w.users for w in workloads):
         return _closed_loop_rate(options, plan, workloads)
-    if options.trace:
+    if options.trace and all(w.rate_rps is not None for w in workloads):  # else it has no moments
         if options.rate_rps is not None:
             raise ConfigError(
                 "--rate: a trace is sent at its own moments; --trace-speed changes its rate."

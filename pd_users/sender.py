@@ -77,7 +77,7 @@ class Sender:
         except gevent.GreenletExit:
             result = reading.partial()
         record = self._record(arrival, result, start_clock_s)
-        recorder.add(record, result.gaps, result.evidence)
+        recorder.add(record, result.gaps, result.evidence, arrival.shared_tokens)
         user.prompts.learn(arrival.index, record.input_tokens)
         user.on_record(record)
         return record

@@ -33,7 +33,13 @@ class Share:
 def load(options: RunOptions, name: str | None) -> Source:
     """The trace or the workload that the options (or a class) name. Raises ConfigError."""
     if options.trace and name is None:
-        return load_trace(options.trace, speed=options.trace_speed, limit=options.trace_limit)
+        return load_trace(
+            options.trace,
+            speed=options.trace_speed,
+            limit=options.trace_limit,
+            format=options.trace_format,
+            skip_bad_rows=options.skip_bad_rows,
+        )
     return load_workload(name or options.workload or DEFAULT_WORKLOAD)
 
 
@@ -109,11 +115,6 @@ class Traffic:
         columns = {name: np.concatenate([p[name] for p in parts]) for name in _NONE}
         order = np.lexsort((columns["index"], columns["due_s"]))
         return {name: column[order] for name, column in columns.items()}
-
-    def wanted_hit_rate(self, n: int) -> float:
-        """Share of the prompt tokens that a run of ``n`` requests has in common with earlier ones."""
-        sample = self.sample(min(max(n, 1000), 20_000))
-        return float(sample.shared_tokens.sum() / max(sample.input_tokens.sum(), 1))
 
     def sample(self, n: int) -> Sample:
         """About ``n`` requests as a long run would have them, of all classes."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.length_sections import scenario
 from workloads.lengths import (
     Empirical,
     Fixed,
@@ -20,7 +21,6 @@ from workloads.lengths import (
     Weibull,
     correlated,
 )
-from workloads.sections import scenario
 
 N = 40_000
 KINDS: list[Lengths] = [

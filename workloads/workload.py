@@ -19,6 +19,7 @@ from workloads.arrivals import Schedule, Source
 from workloads.classes import Pool, RequestClass, Talk
 from workloads.closed_loop import ClosedLoop
 from workloads.errors import ConfigError
+from workloads.length_sections import scenario
 from workloads.lengths import Fixed, Lengths
 from workloads.open_loop import OpenLoop
 from workloads.processes import (
@@ -33,7 +34,6 @@ from workloads.processes import (
     Stages,
 )
 from workloads.sections import (
-    SCENARIOS,
     ArrivalsSection,
     ClassSection,
     Lengthed,
@@ -41,7 +41,6 @@ from workloads.sections import (
     RateSection,
     SessionsSection,
     WorkloadFile,
-    scenario,
 )
 from workloads.yaml_file import read
 
@@ -236,6 +235,3 @@ def _course(told: RateSection | None) -> tuple[Course | None, float | None]:
         return OnOff(told.on_off.on_s, told.on_off.off_s), None
     assert told.day is not None
     return Day(told.day, told.day_s), None
-
-
-__all__ = ["SCENARIOS", "Workload", "load_workload", "names"]
