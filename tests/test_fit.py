@@ -130,6 +130,16 @@ def test_conversations_become_sessions(tmp_path: Path) -> None:
     assert w.mean_think_s == pytest.approx(np.exp(2 + 0.125), rel=0.05)
 
 
+def test_a_trace_of_one_row_has_a_profile(tmp_path: Path) -> None:
+    path, made = tmp_path / "one.csv", tmp_path / "made.yaml"
+    path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n7,120,30\n")
+    made.write_text(profile(load_trace(str(path)))[0])
+    w = load_workload(str(made))
+    means = w.classes[0].input.mean, w.classes[0].output.mean
+    assert means == (pytest.approx(120), pytest.approx(30))
+    assert w.rate_rps is None
+
+
 REAL = [
     "azure_llm_2023_code.csv.gz",
     "azure_llm_2023_conv.csv.gz",

@@ -424,6 +424,8 @@ def test_a_trace_without_moments_goes_round_with_text_of_its_own(tmp_path: Path)
     assert [a.output_tokens for a in arrivals[:6]] == [1, 2, 3, 1, 2, 3]
     assert [a.prefix[0].key for a in arrivals[:6]] == [0, 0, 0, 3, 3, 3]
     assert [a.shared_tokens for a in arrivals[:6]] == [0, 512, 1024, 0, 512, 1024]
+    late = list(trace.schedule(1, 100, rate_rps=2).stripe(0, 1, from_s=60))
+    assert late == [a for a in arrivals if a.due_s >= 60]
     stripes = [list(trace.schedule(1, 100, rate_rps=2).stripe(k, 3)) for k in range(3)]
     assert sorted((a for s in stripes for a in s), key=lambda a: a.index) == arrivals
 
@@ -513,6 +515,20 @@ def test_unreadable_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "chunk-<i>-trace.csv" in refused(str(tmp_path / "empty"))
     assert "did you mean 'mooncake'" in refused(mooncake(tmp_path), format="mooncak")
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"speed": 0}, "trace speed: found 0, allowed is more than 0"),
+        ({"limit": 0}, "trace limit: found 0, allowed is 1 or more"),
+        ({"jitter_s": -1}, "trace jitter_s: found -1, allowed is 0 or more"),
+    ],
+)
+def test_wrong_options_of_a_replay_are_told(
+    tmp_path: Path, option: dict[str, Any], told: str
+) -> None:
+    assert told in refused(mooncake(tmp_path), **option)
 
 
 # -- the real ones ----------------------------------------------------------------------------------------

@@ -99,6 +99,14 @@ def load_trace(
     ``limit`` keeps the first rows; ``jitter_s`` None spreads rows over a source's coarse ticks.
     Raises ConfigError: file, line, what was found, what is allowed.
     """
+    for name, value, least in (
+        ("speed", speed, 1e-9),
+        ("limit", limit, 1),
+        ("jitter_s", jitter_s, 0),
+    ):
+        if value is not None and not value >= least:
+            allowed = "more than 0" if name == "speed" else f"{least} or more"
+            raise ConfigError(f"trace {name}: found {value:g}, allowed is {allowed}.")
     opened = open_trace(Path(path), format, limit)
     columns, left_out = _gather(opened, limit, skip_bad_rows)
     table, told = settled(opened, columns, speed)
