@@ -31,6 +31,7 @@ class RunOptions:
     trace_speed: float = 1.0
     trace_limit: int | None = None
     trace_format: str | None = None
+    trace_jitter_s: float | None = None
     skip_bad_rows: bool = False
     rate_rps: float | None = None
     warmup_s: float | None = None
@@ -63,7 +64,10 @@ OPTIONS = {
     f"Default {DEFAULT_WORKLOAD}",
     "trace": "trace file (.gz too; docs/workloads.md names the formats) to replay at its own moments, "
     "instead of a workload",
-    "trace-format": "format of the trace. Default: found from its content",
+    "trace-format": "format of the trace, where its content misleads (docs/workloads.md). "
+    "Default: found from its content",
+    "trace-jitter": "seconds to spread each row of the trace over. Default: the ticks of a clock that "
+    "is coarser than its traffic",
     "trace-speed": "replay the trace this many times faster. Default 1",
     "trace-limit": "replay only the first N rows of the trace",
     "rate": "requests per second, over all workers. Default: the plan's target_qps, "
@@ -139,6 +143,7 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         trace=text("trace"),
         trace_speed=_positive(text("trace-speed"), "trace-speed") or 1.0,
         trace_format=text("trace-format"),
+        trace_jitter_s=_seconds(text("trace-jitter"), "trace-jitter"),
         skip_bad_rows=bool(values.get("skip_bad_rows")),
         trace_limit=_whole(text("trace-limit"), "trace-limit", low=1),
         rate_rps=_positive(text("rate"), "rate"),

@@ -39,6 +39,7 @@ def load(options: RunOptions, name: str | None) -> Source:
             limit=options.trace_limit,
             format=options.trace_format,
             skip_bad_rows=options.skip_bad_rows,
+            jitter_s=options.trace_jitter_s,
         )
     return load_workload(name or options.workload or DEFAULT_WORKLOAD)
 
