@@ -2,18 +2,15 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from planner.config import DeploymentSection, Plan, dump_plan, load_plan
-from planner.decision import Decision, decide
+from planner import run_commands
+from planner.config import dump_plan, load_plan
 from planner.errors import PlanError
 from planner.launch import launch
-from planner.measurement import Size
-from planner.report import console
-from planner.run_files import load_run
+from planner.output import write
 from planner.sizing import METHODS, THROUGHPUT_HEADROOM, Sizing, filled, size
 
 
@@ -52,36 +49,8 @@ def _size(options: argparse.Namespace) -> int:
     for reason in chosen.reasons:
         out.print(f"- {reason}", markup=False, highlight=False)
     out.print(table)
-    _write(options.output, dump_plan(filled(plan, chosen)))
+    write(options.output, dump_plan(filled(plan, chosen)))
     return 0
-
-
-def _decide(options: argparse.Namespace) -> int:
-    plan = load_plan(options.plan)
-    measurement, records = load_run(options.run)
-    slo = measurement.slo.model_copy(
-        update=plan.slo.model_dump(include={"ttft_p99_ms", "tpot_p99_ms"})
-    )
-    deployment = measurement.deployment
-    if plan.deployment is not None:
-        deployment = Size(**plan.deployment.model_dump())
-    measurement = measurement.model_copy(update={"slo": slo, "deployment": deployment})
-    decision = decide(plan, measurement, records, options.confidence)
-    Console(soft_wrap=True).print(console(measurement, decision))
-    _write(options.output, dump_plan(_applied(plan, decision)))
-    return decision.exit_code
-
-
-def _applied(plan: Plan, decision: Decision) -> Plan:
-    """The plan with the proposal as its deployment, and the round in its history."""
-    told = {"verdict": decision.verdict, "rule": decision.rule}
-    if decision.deployment is not None:
-        told["deployment"] = decision.deployment.model_dump_json()
-    update: dict[str, object] = {"history": [*plan.history, told]}
-    if decision.proposal is not None:
-        keys = set(DeploymentSection.model_fields)
-        update["deployment"] = DeploymentSection(**decision.proposal.model_dump(include=keys))
-    return plan.model_copy(update=update)
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -93,42 +62,26 @@ def _launch(options: argparse.Namespace) -> int:
         )
     text = launch(plan, engine)
     print(text, end="")
-    _write(options.output, text)
+    write(options.output, text)
     return 0
-
-
-def _write(path: str | None, text: str) -> None:
-    if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise PlanError(f"-o: {path} cannot be written: {error.strerror}.") from None
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m planner", description="Plan P and D, and decide after a run."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(required=True)
     p = commands.add_parser("size", help="instances that a plan asks for, before any run")
     p.add_argument("plan", help="plan JSON")
     p.add_argument(
         "--method", default=METHODS[0], help=f"{' | '.join(METHODS)} (default {METHODS[0]})"
     )
-    p = commands.add_parser(
-        "decide", help="the verdict on a run, again, without Locust; exits with its code"
-    )
-    p.add_argument("plan", help="plan JSON; its SLOs and deployment win over the run's")
-    p.add_argument("run", help="a run's folder or its run.json")
-    p.add_argument(
-        "--confidence",
-        default="likely",
-        choices=("likely", "confirmed"),
-        help="how sure (default likely)",
-    )
+    p.set_defaults(command=_size)
+    run_commands.declare(commands)
     p = commands.add_parser("launch", help="commands that start what a plan asks for")
     p.add_argument("plan", help="plan JSON")
     p.add_argument("--engine", help="sglang | vllm | dynamo (default: the plan's)")
+    p.set_defaults(command=_launch)
     for command in commands.choices.values():
         command.add_argument("-o", "--output", metavar="FILE", help="also write the result there")
     return parser
@@ -138,13 +91,11 @@ def main() -> int:
     """Run one command; 1 with one sentence for a wrong plan or run."""
     options = _parser().parse_args()
     try:
-        return int(_COMMANDS[options.command](options))
+        return int(options.command(options))
     except PlanError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
-
-_COMMANDS = {"size": _size, "decide": _decide, "launch": _launch}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,7 @@ import numpy as np
 from planner.calibrate import UNKNOWN_CAP, Calibration, calibrate
 from planner.config import Plan
 from planner.fit_prefill import PLAYED_WHOLE, beginning
-from planner.measurement import Measurement, Size
+from planner.measurement import Measurement, Size, class_limits
 from planner.models import Layout, Traffic
 from planner.pipeline import play
 from planner.predict import TTFT_MARGIN, Forecast, Limits
@@ -77,7 +77,7 @@ def picture(plan: Plan | None, m: Measurement, records: Records) -> Picture:
         m.deployment,
         calibration.layout,
         calibration,
-        Forecast.of(calibration, window),
+        Forecast.of(calibration, window, limits=class_limits(window, m)),
         _limits(m),
         ttft_split(m, calibration, records),
         kv_bound=calibration.kv_bound or _kv_short(m.signals),

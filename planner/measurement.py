@@ -163,7 +163,9 @@ def measure(records: Records, context: RunContext) -> Measurement:
     window = records.where(in_window(records, warmup_s))
     over = judged(window, records, context)
     ok = window.where(window.ok)
-    facts = context.model_dump()
+    facts = context.model_dump(
+        include=set(RunContext.model_fields)
+    )  # of a run that is judged again
     facts["warmup_s"] = warmup_s
     n, itl = len(window), context.itl
     m = Measurement(
@@ -194,12 +196,22 @@ def measure(records: Records, context: RunContext) -> Measurement:
 
 def judged(window: Records, records: Records, context: RunContext) -> Missed:
     """Which arrivals of the window missed the SLOs of this run."""
+    end_s = last_seen_s(records, context.stopped_at_s)
+    ttft_s, tpot_s = context.slo.ttft_p99_ms / 1000, context.slo.tpot_p99_ms / 1000
+    if (shares := class_limits(window, context)) is None:
+        return missed(window, ttft_s, tpot_s, end_s)
+    return missed(window, shares[0] * ttft_s, shares[1] * tpot_s, end_s)
+
+
+def class_limits(window: Records, context: RunContext) -> tuple[Floats, Floats] | None:
+    """For each row its class's limits of TTFT and TPOT over the run's; None where all are the run's."""
+    if not context.class_slo:
+        return None
     names, place = np.unique(window.class_name.astype(str), return_inverse=True)
     slos = [context.class_slo.get(name, context.slo) for name in names.tolist()]
-    ttft_s = np.array([s.ttft_p99_ms / 1000 for s in slos])[place]
-    tpot_s = np.array([s.tpot_p99_ms / 1000 for s in slos])[place]
-    end_s = last_seen_s(records, context.stopped_at_s)
-    return missed(window, ttft_s, tpot_s, end_s)
+    ttft = np.array([s.ttft_p99_ms / context.slo.ttft_p99_ms for s in slos])
+    tpot = np.array([s.tpot_p99_ms / context.slo.tpot_p99_ms for s in slos])
+    return ttft[place], tpot[place]
 
 
 def count(records: Records, context: RunContext) -> Arrivals:

@@ -1,6 +1,6 @@
 """How long things take on an engine, how many instances there are, and what comes in: plain figures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,6 +92,8 @@ class Traffic:
     at_s: Floats
     input_tokens: Floats  # effective
     output_tokens: Floats
+    # Of each request's class over the run's, for TTFT and for TPOT; None: all have the run's limits.
+    limits: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.at_s)
@@ -104,8 +106,9 @@ class Traffic:
 
     def faster(self, factor: float) -> "Traffic":
         """The same requests at ``factor`` times the rate."""
-        return Traffic(self.at_s / factor, self.input_tokens, self.output_tokens)
+        return replace(self, at_s=self.at_s / factor)
 
     def first(self, n: int) -> "Traffic":
         """The first ``n``."""
-        return Traffic(self.at_s[:n], self.input_tokens[:n], self.output_tokens[:n])
+        limits = (self.limits[0][:n], self.limits[1][:n]) if self.limits else None
+        return Traffic(self.at_s[:n], self.input_tokens[:n], self.output_tokens[:n], limits)

@@ -64,8 +64,13 @@ class P99s:
         return self.ttft_s <= limits.ttft_s and (self.tpot_s <= limits.tpot_s)
 
 
-def drawn_again(window: Records, n: int, seed: int = 0) -> Traffic:
-    """A long run of the same kind, from all arrivals of the window, sent or not."""
+def drawn_again(
+    window: Records, n: int, seed: int = 0, limits: tuple[Floats, Floats] | None = None
+) -> Traffic:
+    """A long run of the same kind, from all arrivals of the window, sent or not.
+
+    ``limits``: of each arrival's class over the run's.
+    """
     gaps = np.diff(window.due_s, prepend=window.due_s[:1])
     rng = np.random.default_rng(seed)
     blocks = np.array_split(np.arange(len(gaps)), max(len(gaps) // BLOCK, 1))
@@ -76,12 +81,17 @@ def drawn_again(window: Records, n: int, seed: int = 0) -> Traffic:
         np.cumsum(np.maximum(gaps[picks], 0.0)),
         window.effective_tokens[picks],
         window.answer_tokens[picks],
+        (limits[0][picks], limits[1][picks]) if limits else None,
     )
 
 
 @dataclass
 class Forecast:
-    """Plays deployments under one traffic, each once."""
+    """Plays deployments under one traffic, each once.
+
+    Where classes have limits of their own, a P99 is that of the times in proportion to them: it is
+    within the run's limit when 99 % of all requests are within their own.
+    """
 
     prefill: PrefillModel
     decode: DecodeModel
@@ -90,9 +100,15 @@ class Forecast:
     _p99s: dict[Layout, P99s] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, calibration: Calibration, window: Records, n: int = FORECAST) -> "Forecast":
+    def of(
+        cls,
+        calibration: Calibration,
+        window: Records,
+        n: int = FORECAST,
+        limits: tuple[Floats, Floats] | None = None,
+    ) -> "Forecast":
         """For the traffic of a run."""
-        return cls(calibration.prefill, calibration.decode, drawn_again(window, n))
+        return cls(calibration.prefill, calibration.decode, drawn_again(window, n, 0, limits))
 
     def faster(self, factor: float) -> "Forecast":
         """The same at another rate."""
@@ -109,7 +125,7 @@ class Forecast:
         """P99 TTFT with no wait for D but a step; inf beyond P's capacity."""
         if self.prefill.utilisation(self.traffic, instances) >= 1:
             return math.inf
-        return self._p99(self.prefill_times_s(instances, routing)) + self.join_s
+        return self.ttft_p99_s(self.prefill_times_s(instances, routing)) + self.join_s
 
     @property
     def join_s(self) -> float:
@@ -119,7 +135,7 @@ class Forecast:
     def floor_s(self) -> float:
         """What no number of P goes below: P99 with nobody before one."""
         service = self.prefill.service_s(self.traffic.input_tokens)
-        return self._p99(service) + self.prefill.overhead_s + 0.5 * self.join_s
+        return self.ttft_p99_s(service) + self.prefill.overhead_s + 0.5 * self.join_s
 
     def p99s(self, layout: Layout) -> P99s:
         """Of the whole pipeline."""
@@ -134,12 +150,11 @@ class Forecast:
         seen = play_decode(self.decode, layout, self.traffic, before_s)
         if max(busy, load) < 1:
             seen = finish(self.prefill, self.decode, layout, self.traffic, seen)
-        tpot_s = seen.tpot_s[np.isfinite(seen.tpot_s)]
         endless = busy >= 1 or load >= 1
         return P99s(
-            math.inf if endless else self._p99(seen.ttft_s),
-            nearest_rank(tpot_s, 0.99) if len(tpot_s) else 0.0,
-            math.inf if load >= 1 else self._p99(seen.slot_wait_s),
+            math.inf if endless else self.ttft_p99_s(seen.ttft_s),
+            self.tpot_p99_s(seen.tpot_s),
+            math.inf if load >= 1 else self.ttft_p99_s(seen.slot_wait_s),
             busy,
             load,
         )
@@ -148,7 +163,17 @@ class Forecast:
         """Demand over capacity at the cap."""
         return self.decode.utilisation(self.traffic, layout)
 
-    def _p99(self, times_s: Floats) -> float:
+    def tpot_p99_s(self, times_s: Floats) -> float:
+        """Of times per output token, in proportion to each one's limit; 0: there is none."""
+        if self.traffic.limits is not None:
+            times_s = times_s / self.traffic.limits[1]
+        seen = times_s[np.isfinite(times_s)]
+        return nearest_rank(seen, 0.99) if len(seen) else 0.0
+
+    def ttft_p99_s(self, times_s: Floats) -> float:
+        """Of times to first token, in proportion to each one's limit."""
+        if self.traffic.limits is not None:
+            times_s = times_s / self.traffic.limits[0]
         return nearest_rank(times_s[int(SETTLE * len(times_s)) :], 0.99)
 
 

@@ -15,12 +15,11 @@ from rich.text import Text
 
 from planner.calibrate import UNKNOWN_CAP, Calibration
 from planner.errors import PlanError
-from planner.measurement import Measurement
+from planner.measurement import Measurement, class_limits
 from planner.models import DecodeModel, Layout, PrefillModel
 from planner.play_decode import play_decode
 from planner.predict import Forecast, Limits, headroom_rps
 from planner.records import Floats, Records
-from planner.statistics import nearest_rank
 from planner.verdict import Decision
 
 PLAYED = 4000  # requests a cell
@@ -136,7 +135,7 @@ def what_if(
 ) -> WhatIf:
     """Play the grid under the run's traffic."""
     window = records.where(records.due_s >= (m.warmup_s or 0.0))
-    base = Forecast.of(calibration, window, PLAYED)
+    base = Forecast.of(calibration, window, PLAYED, class_limits(window, m))
     slo = (m.slo.ttft_p99_ms, m.slo.tpot_p99_ms)
     cells: list[Cell] = []
     for factor in grid.rates:
@@ -166,8 +165,7 @@ def _at_rate(
             played = play_decode(f.decode, there, f.traffic, beside_s)
             load = f.decode_utilisation(there)
             after_s = played.ttft_s - beside_s
-            seen = played.tpot_s[np.isfinite(played.tpot_s)]
-            tpot_ms = 1000 * nearest_rank(seen, 0.99) if len(seen) else 0.0
+            tpot_ms = 1000 * f.tpot_p99_s(played.tpot_s)
             for p in grid.prefill:
                 ttft_ms = _ttft_ms(f, p, layout.routing_prefill, after_s, load)
                 cost = p * gpus[0] + d * gpus[1]
@@ -180,8 +178,7 @@ def _at_rate(
 def _ttft_ms(f: Forecast, p: int, routing: str, after_s: Floats, decode_load: float) -> float:
     if decode_load >= 1 or f.prefill.utilisation(f.traffic, p) >= 1:
         return math.inf
-    total = f.prefill_times_s(p, routing) + after_s
-    return 1000 * nearest_rank(total[len(total) // 20 :], 0.99)
+    return 1000 * f.ttft_p99_s(f.prefill_times_s(p, routing) + after_s)
 
 
 # -- for people --------------------------------------------------------------------------------------------
