@@ -114,10 +114,8 @@ def test_decide_writes_the_next_plan_with_its_history(
     told = json.loads(following.read_text())
     assert told["deployment"]["prefill_instances"] > 1
     assert [h["verdict"] for h in told["history"]] == ["add-prefill"]
-    assert call(
-        monkeypatch, "decide", str(following), str(run), "-o", str(tmp_path / "3.json")
-    ) in (
-        10,
-        20,
-    )
-    assert len(json.loads((tmp_path / "3.json").read_text())["history"]) == 2
+    then = Deployment(told["deployment"]["prefill_instances"], 2, 64)
+    second = written(tmp_path, then, "b")
+    third = tmp_path / "third.json"
+    assert call(monkeypatch, "decide", str(following), str(second), "-o", str(third)) in (0, 20)
+    assert len(json.loads(third.read_text())["history"]) == 2
