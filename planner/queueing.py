@@ -65,7 +65,7 @@ def _on_lattice(services: Floats, share: Floats) -> Floats:
     part = services - low
     law = np.bincount(low, share * (1 - part), CELLS + 1)
     law += np.bincount(low + 1, share * part, CELLS + 1)
-    return law[:CELLS]
+    return np.asarray(law[:CELLS], float)
 
 
 def _quantile_of(law: Floats, q: float) -> float:
@@ -73,7 +73,7 @@ def _quantile_of(law: Floats, q: float) -> float:
     k = int(np.searchsorted(below, q))
     if k == 0 or k >= len(below):
         return float(k)
-    return k - 1 + (q - below[k - 1]) / max(below[k] - below[k - 1], 1e-15)
+    return float(k - 1 + (q - below[k - 1]) / max(below[k] - below[k - 1], 1e-15))
 
 
 def erlang_c(servers: int, load: float) -> float:

@@ -5,6 +5,7 @@ of servers that are to be compared with the same arrivals and services (common r
 """
 
 import heapq
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def simulate_sojourns(arrivals: Floats, services: Floats, number: Ints, servers:
     sojourns = np.empty(len(arrivals))
     by_server = np.argsort(number, kind="stable")
     ends = np.searchsorted(number[by_server], np.arange(servers + 1))
-    for first, last in zip(ends, ends[1:], strict=False):
+    for first, last in pairwise(ends):
         mine = by_server[first:last]
         sojourns[mine] = lindley(arrivals[mine], services[mine]) + services[mine]
     return sojourns
