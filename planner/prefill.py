@@ -19,6 +19,7 @@ LEVERS = (
 )
 LN_100 = math.log(100)
 MOST = 512  # instances
+PLAYS = 800_000  # requests times instances of a play in chunks
 SETTLE = 0.05  # of a play, until its queues are filled
 
 
@@ -77,9 +78,14 @@ def floor_s(model: PrefillModel, traffic: Traffic) -> float:
 
 
 def times_s(model: PrefillModel, traffic: Traffic, instances: int, routing: str) -> Floats:
-    """From arrival to KV on D, played: in chunks, or one at a time where the model has none."""
+    """From arrival to KV on D, played: in chunks, or one at a time where the model has none.
+
+    In chunks and with many P only of the first requests.
+    """
     if model.chunk_tokens < math.inf:
-        return prefill_s(model, traffic, instances, routing)
+        # Many P hardly remember what was, so that fewer requests tell as much.
+        few = traffic.first(max(PLAYS // instances, 10_000))
+        return prefill_s(model, few, instances, routing)
     services = model.service_s(traffic.input_tokens)
     number = assign(traffic.at_s, services, instances, routing)
     return simulate_sojourns(traffic.at_s, services, number, instances) + model.overhead_s
@@ -103,11 +109,12 @@ def p99_of(model: PrefillModel, traffic: Traffic, routing: str) -> Callable[[int
 
 def fewest(p99_s: Callable[[int], float], limit_s: float) -> int | None:
     """The smallest number whose P99 is within the limit; None: none up to 512."""
-    fails, holds = 0, 1
+    holds = next((k for k in range(1, MOST + 1) if p99_s(k) < math.inf), MOST)
+    fails, step = holds - 1, 1
     while p99_s(holds) > limit_s:
         if holds >= MOST:
             return None
-        fails, holds = holds, min(2 * holds, MOST)
+        fails, holds, step = holds, min(holds + step, MOST), 2 * step
     while holds - fails > 1:
         middle = (fails + holds) // 2
         if p99_s(middle) <= limit_s:

@@ -157,6 +157,7 @@ def _waits_fit(
     """Few slots make requests wait even at 80 %: as many D more as make the P99 wait fit into ``slack_s``."""
     traffic = d.traffic.first(PLAYED)
     before_s = times_s(prefill_model(plan), traffic, here.prefill, here.routing_prefill)
+    traffic = traffic.first(len(before_s))
     count, seen = here.decode, []
     for extra in range(MORE_DECODE):
         layout = replace(here, decode=here.decode + extra)
