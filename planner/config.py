@@ -183,6 +183,9 @@ def _sentence(error: ValidationError) -> str:
     said = first["msg"].removeprefix("Value error, ")
     if key == "decode" and said.startswith("max_batch_size_at_slo"):
         return f"decode.{said}."
+    if key.startswith("decode.curve."):
+        place, found = first["loc"][2], json.dumps(first["input"])[:80]
+        return f"decode.curve: point {place} must be two numbers [batch, tpot_ms], found {found}."
     found = "" if first["type"] == "missing" else f", found {json.dumps(first['input'])[:80]}"
     return f"{key}: {said}{found}{_meant(first)}."
 

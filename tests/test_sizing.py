@@ -357,6 +357,8 @@ WRONG = [
     ),
     (with_(decode={"curve": [[1, 5]]}), "decode.curve", "two points"),
     (with_(decode={"curve": [[1, 5], [2, 4]]}), "decode.curve", "curve must rise"),
+    (with_(decode={"curve": [[1, 5], [2]]}), "decode.curve", "point 1 must be two numbers"),
+    (with_(decode={"curve": [1, 5]}), "decode.curve", "point 0 must be two numbers"),
     (with_(decode={"curve": [[8, 5], [8, 6]]}), "decode.curve", "curve must rise"),
     (with_(decode={"curve": [[0, 5], [8, 6]]}), "decode.curve", "batches start at 1"),
     (with_(decode={"curve": [[1, 0.01], [64, 0.03]]}), "decode.curve", "30 would be that in ms"),
