@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from planner.models import DecodeModel, Layout, Traffic
-from planner.queueing import assign
+from planner.queueing_play import assign
 from planner.records import Floats, Ints
 
 

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from planner.models import PrefillModel, Traffic
-from planner.queueing import assign
+from planner.queueing_play import assign
 from planner.records import Floats
 
 

@@ -15,6 +15,8 @@ ARROWS = {
     "pd_users": {"pd_users", "workloads", "planner"},
     "locustfile": {"pd_users"},
 }
+# The command that sizes for a workload puts the two together; no other file of the planner may.
+COMPOSES = {"size_command.py": {"workloads"}}
 PURE = (
     *(
         "stream",
@@ -53,7 +55,10 @@ def files(package: str) -> list[Path]:
 def test_no_arrow_points_back(package: str) -> None:
     assert files(package)
     for path in files(package):
-        assert imports(path) & OURS <= ARROWS[package], path.name
+        allowed = ARROWS[package] | (
+            COMPOSES.get(path.name, set()) if package == "planner" else set()
+        )
+        assert imports(path) & OURS <= allowed, path.name
 
 
 @pytest.mark.parametrize("package", ["workloads", "planner", "emulator"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planner.queueing import lindley
+from planner.queueing_play import lindley
 from planner.statistics import (
     autocorrelation_time,
     batch_interval,
