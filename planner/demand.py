@@ -41,7 +41,10 @@ def of_columns(
     due_s: Any, effective_tokens: Any, output_tokens: Any, rate_rps: float, words: str
 ) -> Demand:
     """Requests as they come, in order of time, at ``rate_rps`` on average, whatever theirs is."""
-    traffic = Traffic(*(np.asarray(c, float) for c in (due_s, effective_tokens, output_tokens)))
+    moments, inputs, outputs = (
+        np.asarray(c, float) for c in (due_s, effective_tokens, output_tokens)
+    )
+    traffic = Traffic(moments, inputs, outputs)
     if len(traffic) < 2:
         raise PlanError(f"{words}: found {len(traffic)} requests, at least 2 are needed to size.")
     return Demand(
