@@ -40,6 +40,9 @@ bench: bench-client bench-demo  ## measurements, side by side; not a test
 bench-client: .venv/.ready  ## the client against a server that knows the truth
 	$(PY) -m benchmarks.client
 
+bench-planner: .venv/.ready  ## the planner beside others, on random clusters (20 minutes)
+	$(PY) -m benchmarks.planner --write
+
 bench-lag: .venv/.ready  ## how late arrivals go out
 	$(PY) -m benchmarks.schedule_lag
 
@@ -52,4 +55,4 @@ bench-demo: .venv/.ready  ## both verdicts of the demo, five times
 fix: .venv/.ready  ## format and mend what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-lag bench-demo fix
+.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-lag bench-planner bench-demo fix
