@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planner import size_command
@@ -66,3 +67,20 @@ def test_the_command_takes_a_workload_and_refuses_a_wrong_one(
     assert "at 20 req/s" in out
     with pytest.raises(PlanError, match="--workload"):
         size_command.run(parser.parse_args([str(TEMPLATE), "--workload", str(tmp_path / "none")]))
+
+
+COURSE = """
+arrivals: {process: poisson, rate: {stages: [{rate_rps: 10, duration_s: 60}, {rate_rps: 30, duration_s: 60}]}}
+input:  {dist: fixed, value: 1434}
+output: {dist: fixed, value: 512}
+"""
+
+
+def test_a_workload_with_a_busy_stretch_is_sized_for_it(tmp_path: Path) -> None:
+    plan, file = load_plan(TEMPLATE), tmp_path / "w.yaml"
+    file.write_text(COURSE)
+    demand = size_command.of_workload(plan, str(file))  # 20 req/s on average, as in the plan
+    assert demand.rate_rps == pytest.approx(30)
+    assert demand.traffic.rate_rps == pytest.approx(30)
+    gaps_s = np.diff(demand.traffic.at_s)
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(1, abs=0.03)  # at the peak all along
