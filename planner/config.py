@@ -15,7 +15,7 @@ Routing = Literal["random", "round-robin", "least-load"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class SloSection(_Section):

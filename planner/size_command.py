@@ -29,6 +29,7 @@ from planner.sizing import (
 )
 
 SEED = 1
+TURNS = 10_000  # requests of conversations, which are drawn one by one, which takes its time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,9 @@ def of_workload(plan: Plan, name: str) -> Demand:
         rate_rps, why = rate_to_carry(plan, w.rate_rps, w.peak_rate_rps)
         # At its peak the workload is as if it stayed there: without its course.
         steady: Any = replace(w, course=None) if getattr(w, "course", None) else w
-        sample = steady.schedule(SEED, math.inf, rate_rps).sample(REQUESTS)
+        talks = any(c.talk for c in getattr(w, "classes", ()))
+        n = TURNS if talks else REQUESTS
+        sample = steady.schedule(SEED, math.inf, rate_rps).sample(n)
     except ConfigError as error:
         raise PlanError(f"--workload: {error}") from None
     columns = (sample.due_s, sample.effective_tokens, sample.output_tokens)
