@@ -10,6 +10,7 @@ from rich.table import Table
 from planner.config import DeploymentSection, Plan, dump_plan, load_plan
 from planner.decision import Decision, decide
 from planner.errors import PlanError
+from planner.imports_command import add_import, run_import
 from planner.launch import launch
 from planner.measurement import Size
 from planner.report import console
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     p = commands.add_parser("launch", help="commands that start what a plan asks for")
     p.add_argument("plan", help="plan JSON")
     p.add_argument("--engine", help="sglang | vllm | dynamo (default: the plan's)")
+    add_import(commands)
     for command in commands.choices.values():
         command.add_argument("-o", "--output", metavar="FILE", help="also write the result there")
     return parser
@@ -144,7 +146,11 @@ def main() -> int:
         return 1
 
 
-_COMMANDS = {"size": _size, "decide": _decide, "launch": _launch}
+def _import(options: argparse.Namespace) -> int:
+    return run_import(options, _write)
+
+
+_COMMANDS = {"import": _import, "size": _size, "decide": _decide, "launch": _launch}
 
 if __name__ == "__main__":
     sys.exit(main())
