@@ -6,12 +6,14 @@ from locust.runners import LocalRunner, WorkerRunner
 
 import functools
 import signal
+import sys
 from typing import Any
 
 import gevent
 
 from pd_users import options
 from pd_users.lifecycle import Lifecycle
+from pd_users.scenario import run_scenario
 from pd_users.web import add_pages
 from pd_users.worker import Worker
 
@@ -30,6 +32,9 @@ def _declare(parser: Any, **_kw: Any) -> None:
 
 
 def _init(environment: Environment, **_kw: Any) -> None:
+    asked: Any = environment.parsed_options
+    if asked.scenario:
+        sys.exit(run_scenario(environment))
     if isinstance(environment.runner, WorkerRunner):
         _init_worker(environment)
     else:
