@@ -19,6 +19,7 @@ from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
 from pd_users.embedded import EmbeddedEmulator
 from pd_users.errors import TargetError
+from pd_users.extension import extend
 from pd_users.prepare import Ask, Prepared, prepare, usual_slots
 from pd_users.progress import Progress
 from planner.errors import PlanError
@@ -149,14 +150,18 @@ class Lifecycle:
             self._end(run, prepared)
 
         run = self.conductor.run = Run(self.conductor, prepared.spec, end, self.end_of_window)
+        run.window_s = prepared.first_window_s
         run.begin()
         prepared.scraper.start()
         self._progress = Progress(run, self.headless, quiet=bool(self.options.json))
-        self._timer = gevent.spawn(self._sleep_through, run)
+        self._timer = gevent.spawn(self._sleep_through, run, prepared)
 
-    def _sleep_through(self, run: Run) -> None:
-        while (left_s := run.spec.window_s - run.now()) > 0:
-            gevent.sleep(min(left_s, 1.0))
+    def _sleep_through(self, run: Run, prepared: Prepared) -> None:
+        while True:
+            while (left_s := run.window_s - run.now()) > 0:
+                gevent.sleep(min(left_s, 1.0))
+            if not extend(run, prepared):
+                break
         self.end_of_window()
 
     def end_of_window(self) -> None:
@@ -184,8 +189,8 @@ class Lifecycle:
         timeout_s = self._drain_s
         if timeout_s is None:
             timeout_s = run.spec.options.drain_timeout_s
-        if not partial_reason and run.now() < run.spec.window_s - 0.05:
-            partial_reason = f"stopped after {run.now():.1f} of {run.spec.window_s:g} s"
+        if not partial_reason and run.now() < run.window_s - 0.05:
+            partial_reason = f"stopped after {run.now():.1f} of {run.window_s:g} s"
         run.finish(timeout_s, partial_reason)
 
     def on_quitting(self, **_kw: Any) -> None:

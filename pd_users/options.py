@@ -51,6 +51,8 @@ class RunOptions:
     wait_s: float = 0.0
     keep_going: bool = False
     scenario: str | None = None
+    until_conclusive: bool = False
+    max_run_time_s: float | None = None
     emulator_args: str = ""
 
 
@@ -79,6 +81,8 @@ OPTIONS = {
     "run-dir": "folder for run.json, records.csv.gz and report.html. Default runs",
     "drain-timeout": "seconds to wait at the end for requests in flight (5 on SIGTERM). Default 60",
     "confidence": "how sure a verdict must be: likely or confirmed. Default likely",
+    "max-run-time": "how far --until-conclusive may extend a run, such as 30m. "
+    "Default 4 times the run time",
     "wait": "seconds to wait for a server that is still loading. Default 0",
     "scenario": "instead of a run, measure the engine: prefill-probe or decode-sweep. "
     "-t limits it, -u is then D x the largest batch",
@@ -92,6 +96,7 @@ LISTS = {
 FLAGS = {
     "warm": "leave the per-run salt out of the prompts, so that the prefix cache of an earlier run "
     "serves them",
+    "until-conclusive": "extend the run until its verdict is settled, up to --max-run-time",
     "no-preflight": "skip the checks before the load",
     "keep-going": "do not stop when the first 20 requests all fail in the same way, "
     "or the key expires",
@@ -152,6 +157,8 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         preflight=not values.get("no_preflight"),
         wait_s=_or(_seconds(text("wait"), "wait"), 0.0),
         keep_going=bool(values.get("keep_going")),
+        until_conclusive=bool(values.get("until_conclusive")),
+        max_run_time_s=_seconds(text("max-run-time"), "max-run-time"),
         scenario=_given_choice(text("scenario"), "scenario", SCENARIOS),
         emulator_args=text("emulator-args") or "",
     )

@@ -25,6 +25,7 @@ from pd_users.users import PDUser
 from planner.config import Plan, load_plan
 from workloads.errors import ConfigError
 
+EXTENSION = 4.0  # how many times its run time a run may take until it is conclusive
 MIN_SLOTS, MAX_SLOTS = 16, 20_000
 
 
@@ -38,6 +39,7 @@ class Prepared:
     emulated: bool
     deployment: dict[str, Any] | None
     scraper: Scraper
+    first_window_s: float  # a run that may be extended ends here at the earliest
     notes: list[str] = field(default_factory=list)
 
 
@@ -59,6 +61,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
     workloads = [load(options, s.workload) for s in shares]
     rate_rps = _rate(options, plan, workloads)
     window_s = float(ask.run_time_s or _first(w.window_s for w in workloads) or DEFAULT_WINDOW_S)
+    first_window_s, window_s = window_s, _longest(options, window_s, workloads)
     traffic = build(options, shares, rate_rps, window_s)
     ttft_ms, tpot_ms = _slo(options, plan, workloads)
     learned = _look(options, ask.host, (ttft_ms, tpot_ms))
@@ -92,6 +95,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
         emulated=ask.embedded or learned.is_emulator,
         deployment=_deployment(plan, learned),
         scraper=Scraper(options.prefill_metrics_url, options.decode_metrics_url),
+        first_window_s=first_window_s,
         notes=list(learned.notes),
     )
 
@@ -118,6 +122,22 @@ def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -
             )
         asked = sum(r for r in rates if r is not None)
     return asked
+
+
+def _longest(options: RunOptions, window_s: float, workloads: Sequence[Source]) -> float:
+    """The window that all prepare for: with --until-conclusive the one that it may grow to."""
+    if not options.until_conclusive:
+        if options.max_run_time_s is not None:
+            raise ConfigError("--max-run-time: it goes with --until-conclusive, and only with it.")
+        return window_s
+    longest_s = options.max_run_time_s or EXTENSION * window_s
+    if longest_s < window_s:
+        raise ConfigError(
+            f"--max-run-time: found {longest_s:g} s, allowed is the run time ({window_s:g} s) or more."
+        )
+    if options.trace:
+        longest_s = min([longest_s, *(w.window_s for w in workloads if w.window_s)])
+    return max(longest_s, window_s)
 
 
 def _slo(
