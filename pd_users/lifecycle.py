@@ -84,6 +84,8 @@ class Lifecycle:
 
     def prepare(self, run_time_s: float | None, users: int | None) -> None:
         """Read every option, look at the target, settle the run. Raises one-sentence errors."""
+        if self.options.scenario:
+            raise ConfigError("--scenario: it is started on the command line, not on the page.")
         host, embedded = self.host()
         ask = Ask(host, embedded, run_time_s, users)
         classes: Any = self.environment.user_classes

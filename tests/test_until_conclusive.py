@@ -15,7 +15,7 @@ WORKLOAD = """
 rate_rps: 40
 input: {dist: fixed, value: 256}
 output: {dist: fixed, value: 16}
-slo: {ttft_p99_ms: 2000, tpot_p99_ms: 200}
+slo: {ttft_p99_ms: 10000, tpot_p99_ms: 1000}
 """
 
 
