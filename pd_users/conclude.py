@@ -77,7 +77,7 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     missing = {name: column[unseen] for name, column in due.items()}
     records = Records.from_columns(account(collector.columns(), missing))
     outcomes = Counter({**collector.outcomes, LOST: int(unseen.sum())})
-    measurement = measure(records, _context(run, prepared, outcomes, records))
+    measurement = measure(records, context_of(run, prepared, outcomes, records))
     decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
     folder = Path(run.spec.options.run_dir) / run.spec.run_id
     cures = _cures(run, measurement)
@@ -102,10 +102,13 @@ def _cures(run: Run, measurement: Measurement) -> list[str]:
     return [*lines, jitter] if jitter else lines
 
 
-def _context(run: Run, prepared: Prepared, outcomes: Counter[str], records: Records) -> RunContext:
+def context_of(
+    run: Run, prepared: Prepared, outcomes: Counter[str], records: Records
+) -> RunContext:
+    """What the records do not say, as it stands now; ``outcomes`` are exact counts."""
     spec, gaps = run.spec, run.collector.gaps
     seats = run.seats()
-    end_s = min(run.stopped_at_s, spec.window_s)
+    end_s = min(run.stopped_at_s, run.window_s)
     warmup_s = spec.options.warmup_s
     if warmup_s is None:
         warmup_s = settled_at(records, end_s)
@@ -124,7 +127,7 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str], records: Reco
         },
         started_at=run.started_at,
         workload={"name": spec.workload_name, "digest": spec.digest},
-        window_s=spec.window_s,
+        window_s=run.window_s,
         stopped_at_s=run.stopped_at_s,
         warmup_s=warmup_s,
         emulated=prepared.emulated,

@@ -180,6 +180,7 @@ class Run:
         end: Callable[[], None],
     ) -> None:
         self.spec = spec
+        self.window_s = spec.window_s  # that of the spec, or the part of it that is wanted so far
         self.collector = Collector(spec.options.seed)
         self.partial_reason = ""
         self.start_clock_s = float("inf")
@@ -372,6 +373,8 @@ class Run:
         try:
             self.partial_reason = self.partial_reason or partial_reason
             self.stopped_at_s = min(max(self.now(), 0.0), self.spec.window_s)
+            if self.window_s < self.spec.window_s:  # the workers would have gone on
+                self.window_s = max(self.window_s, self.stopped_at_s)
             self._drain(timeout_s)
             self.is_on = False
             self._conclude(self)

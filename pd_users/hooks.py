@@ -17,6 +17,7 @@ from pd_users import options
 from pd_users.evidence import mask
 from pd_users.lifecycle import Lifecycle
 from pd_users.ports import open_to_all, taken_port, tell_taken_master_port
+from pd_users.scenario import run_scenario
 from pd_users.secrets import KEY_AS_ARGUMENT
 from pd_users.web import add_pages
 from pd_users.worker import Worker
@@ -47,6 +48,9 @@ def _refuse(error: Callable[[str], NoReturn], message: str) -> NoReturn:
 
 
 def _init(environment: Environment, **_kw: Any) -> None:
+    asked: Any = environment.parsed_options
+    if asked.scenario:
+        sys.exit(run_scenario(environment))
     if isinstance(environment.runner, WorkerRunner):
         _init_worker(environment)
     else:

@@ -19,6 +19,7 @@ from pd_users.conclude import Conclusion, conclude
 from pd_users.conductor import Conductor, Run
 from pd_users.embedded import EmbeddedEmulator
 from pd_users.errors import TargetError
+from pd_users.extension import extend
 from pd_users.prepare import Ask, Prepared, prepare, usual_slots
 from pd_users.progress import Progress
 from planner.errors import PlanError
@@ -83,6 +84,8 @@ class Lifecycle:
 
     def prepare(self, run_time_s: float | None, users: int | None) -> None:
         """Read every option, look at the target, settle the run. Raises one-sentence errors."""
+        if self.options.scenario:
+            raise ConfigError("--scenario: it is started on the command line, not on the page.")
         host, embedded = self.host()
         ask = Ask(host, embedded, run_time_s, users)
         classes: Any = self.environment.user_classes
@@ -151,14 +154,22 @@ class Lifecycle:
             self._end(run, prepared)
 
         run = self.conductor.run = Run(self.conductor, prepared.spec, end, self.end_of_window)
+        run.window_s = prepared.first_window_s
         run.begin()
         prepared.scraper.start()
         self._progress = Progress(run, self.headless, quiet=bool(self.options.json))
-        self._timer = gevent.spawn(self._sleep_through, run)
+        self._timer = gevent.spawn(self._sleep_through, run, prepared)
 
-    def _sleep_through(self, run: Run) -> None:
-        while (left_s := run.spec.window_s - run.now()) > 0:
-            gevent.sleep(min(left_s, 1.0))
+    def _sleep_through(self, run: Run, prepared: Prepared) -> None:
+        while True:
+            while (left_s := run.window_s - run.now()) > 0:
+                gevent.sleep(min(left_s, 1.0))
+            try:
+                if not extend(run, prepared):
+                    break
+            except Exception:  # a bug of ours must not leave a run without its end
+                log.exception("The run could not be looked at to extend it.")
+                break
         self.end_of_window()
 
     def end_of_window(self) -> None:
@@ -186,8 +197,8 @@ class Lifecycle:
         timeout_s = self._drain_s
         if timeout_s is None:
             timeout_s = run.spec.options.drain_timeout_s
-        if not partial_reason and run.now() < run.spec.window_s - 0.05:
-            partial_reason = f"stopped after {run.now():.1f} of {run.spec.window_s:g} s"
+        if not partial_reason and run.now() < run.window_s - 0.05:
+            partial_reason = f"stopped after {run.now():.1f} of {run.window_s:g} s"
         run.finish(timeout_s, partial_reason)
 
     def on_quitting(self, **_kw: Any) -> None:

@@ -37,8 +37,8 @@ def live_view(run: Run) -> LiveView:
     ttft_ms = 1000 * (rows["first_token_s"] - rows["due_s"])[ok]
     lag_ms = 1000 * (rows["sent_s"] - rows["due_s"])[np.isfinite(rows["sent_s"])]
     return LiveView(
-        elapsed_s=min(max(run.now(), 0.0), run.spec.window_s, run.stopped_at_s),
-        window_s=run.spec.window_s,
+        elapsed_s=min(max(run.now(), 0.0), run.window_s, run.stopped_at_s),
+        window_s=run.window_s,
         reported=len(ok),
         ok=int(ok.sum()),
         failed=int(len(ok) - ok.sum()),

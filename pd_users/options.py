@@ -19,6 +19,7 @@ from workloads.errors import ConfigError
 
 DEFAULT_WORKLOAD = "azure_conv_2023"
 DEFAULT_WINDOW_S = 300.0
+SCENARIOS = ("prefill-probe", "decode-sweep")
 DEFAULT_SLO_MS = (500.0, 50.0)  # TTFT, TPOT: those of the plan template
 
 
@@ -54,6 +55,9 @@ class RunOptions:
     preflight: bool = True
     wait_s: float = 0.0
     keep_going: bool = False
+    scenario: str | None = None
+    until_conclusive: bool = False
+    max_run_time_s: float | None = None
     emulator_args: str = ""
 
 
@@ -90,7 +94,11 @@ OPTIONS = {
     "run-dir": "folder for run.json, records.csv.gz and report.html. Default runs",
     "drain-timeout": "seconds to wait at the end for requests in flight (5 on SIGTERM). Default 60",
     "confidence": "how sure a verdict must be: likely or confirmed. Default likely",
+    "max-run-time": "how far --until-conclusive may extend a run, such as 30m. "
+    "Default 4 times the run time",
     "wait": "seconds to wait for a server that is still loading. Default 0",
+    "scenario": "instead of a run, measure the engine: prefill-probe or decode-sweep. "
+    "-t limits it, -u is then D x the largest batch",
     "emulator-args": "options of the embedded emulator (without -H), "
     "such as '--prefill 1 --decode 2'",
 }
@@ -102,6 +110,7 @@ FLAGS = {
     "warm": "leave the per-run salt out of the prompts, so that the prefix cache of an earlier run "
     "serves them",
     "skip-bad-rows": "leave broken rows of a trace out, counted by reason, instead of refusing it",
+    "until-conclusive": "extend the run until its verdict is settled, up to --max-run-time",
     "no-preflight": "skip the checks before the load",
     "keep-going": "do not stop when the first 20 requests all fail in the same way, "
     "or the key expires",
@@ -167,6 +176,9 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         preflight=not values.get("no_preflight"),
         wait_s=_or(_seconds(text("wait"), "wait"), 0.0),
         keep_going=bool(values.get("keep_going")),
+        until_conclusive=bool(values.get("until_conclusive")),
+        max_run_time_s=_seconds(text("max-run-time"), "max-run-time"),
+        scenario=_given_choice(text("scenario"), "scenario", SCENARIOS),
         emulator_args=text("emulator-args") or "",
     )
 
@@ -203,6 +215,10 @@ def _seconds(value: str | None, name: str) -> float | None:
     if not found:
         raise ConfigError(f"--{name}: found {value!r}, allowed are seconds such as 30, 30s or 2m.")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
+
+
+def _given_choice(value: str | None, name: str, allowed: tuple[str, ...]) -> str | None:
+    return None if value is None else _choice(value, name, allowed)
 
 
 def _choice(value: str, name: str, allowed: tuple[str, ...]) -> str:

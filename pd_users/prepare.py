@@ -27,6 +27,7 @@ from planner.config import Plan, load_plan
 from workloads.errors import ConfigError
 from workloads.workload import Workload
 
+EXTENSION = 4.0  # how many times its run time a run may take until it is conclusive
 MIN_SLOTS, MAX_SLOTS = 16, 20_000
 
 
@@ -40,6 +41,7 @@ class Prepared:
     emulated: bool
     deployment: dict[str, Any] | None
     scraper: Scraper
+    first_window_s: float  # a run that may be extended ends here at the earliest
     notes: list[str] = field(default_factory=list)
 
 
@@ -61,6 +63,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
     workloads = [load(options, s.workload) for s in shares]
     rate_rps = _rate(options, plan, workloads)
     window_s = float(ask.run_time_s or _first(w.window_s for w in workloads) or DEFAULT_WINDOW_S)
+    first_window_s, window_s = window_s, _longest(options, window_s, workloads)
     traffic = build(options, shares, rate_rps, window_s)
     ttft_ms, tpot_ms = _slo(options, plan, workloads)
     learned = _look(options, ask.host, (ttft_ms, tpot_ms))
@@ -96,6 +99,7 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
         deployment=_deployment(plan, learned),
         scraper=Scraper(*pages),
         notes=[*learned.notes, *said, *(note for w in workloads for note in w.notes)],
+        first_window_s=first_window_s,
     )
 
 
@@ -139,6 +143,22 @@ def _closed_loop_rate(options: RunOptions, plan: Plan | None, workloads: Sequenc
         else w.rate_rps or 0.0
         for w in workloads
     )
+
+
+def _longest(options: RunOptions, window_s: float, workloads: Sequence[Source]) -> float:
+    """The window that all prepare for: with --until-conclusive the one that it may grow to."""
+    if not options.until_conclusive:
+        if options.max_run_time_s is not None:
+            raise ConfigError("--max-run-time: it goes with --until-conclusive, and only with it.")
+        return window_s
+    longest_s = options.max_run_time_s or EXTENSION * window_s
+    if longest_s < window_s:
+        raise ConfigError(
+            f"--max-run-time: found {longest_s:g} s, allowed is the run time ({window_s:g} s) or more."
+        )
+    if options.trace:
+        longest_s = min([longest_s, *(w.window_s for w in workloads if w.window_s)])
+    return max(longest_s, window_s)
 
 
 def _slo(

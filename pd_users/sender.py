@@ -63,13 +63,23 @@ class Sender:
         user = self._users[self.traffic.user_of(arrival)]
         self._ready = {arrival.index: user.build_request(arrival)}
 
-    def perform(self, arrival: Arrival, start_clock_s: float, recorder: Recorder) -> RequestRecord:
+    def build(self, arrival: Arrival) -> ChatRequest:
+        """The request of an arrival, for ``perform`` of others that shall send the same."""
+        return self._users[self.traffic.user_of(arrival)].build_request(arrival)
+
+    def perform(
+        self,
+        arrival: Arrival,
+        start_clock_s: float,
+        recorder: Recorder,
+        request: ChatRequest | None = None,
+    ) -> RequestRecord:
         """Send one arrival, read its stream to the end; never raises for trouble with the target.
 
         A killed greenlet leaves a record of what was known, marked unfinished.
         """
         user = self._users[self.traffic.user_of(arrival)]
-        request = self._ready.pop(arrival.index, None) or user.build_request(arrival)
+        request = request or self._ready.pop(arrival.index, None) or user.build_request(arrival)
         headers = {"x-request-id": f"{self._run_id}-{arrival.index}", **request.headers}
         reading = self._client.reading(request.path, request.body, headers)
         try:

@@ -6,6 +6,7 @@ import sys
 from planner import run_commands, size_command
 from planner.config import load_plan
 from planner.errors import PlanError
+from planner.imports_command import add_import
 from planner.launch import launch
 from planner.output import write
 
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("plan", help="plan JSON")
     p.add_argument("--engine", help="sglang | vllm | dynamo (default: the plan's)")
     p.set_defaults(command=_launch)
+    add_import(commands)
     for command in commands.choices.values():
         command.add_argument("-o", "--output", metavar="FILE", help="also write the result there")
     return parser

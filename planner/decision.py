@@ -20,7 +20,7 @@ from planner.validity import FAIL, UNCLEAR, Check, check_limit, not_sure, too_li
 from planner.verdict import EXIT_CODES, Decision, Proposal, decided, shown
 from planner.window import in_window
 
-__all__ = ["EXIT_CODES", "Decision", "Proposal", "decide"]
+__all__ = ["EXIT_CODES", "Decision", "Proposal", "decide", "unsettled"]
 
 NO_SIZE = ("infeasible", "fix-transfer")  # verdicts that propose no other deployment
 
@@ -48,6 +48,23 @@ def decide(
         return _hold(plan, m, see, confidence, facts)
     todo = change(m, see, checks["TTFT"].outcome == FAIL, checks["TPOT"].outcome == FAIL)
     return _act(m, see, todo, confidence, facts)
+
+
+def unsettled(
+    measurement: Measurement, records: Records, confidence: str = "likely"
+) -> Decision | None:
+    """Why a run settles nothing yet; None when ``decide`` would come to a verdict on the cluster.
+
+    Only the statistics of ``decide``, no model: quick enough to be asked while a run is on.
+    """
+    doubt = unfit(measurement) or too_little(measurement)
+    if doubt is not None:
+        return doubt
+    checks = _checks(measurement, records, confidence)
+    outcomes = {check.outcome for check in checks.values()}
+    if FAIL not in outcomes and UNCLEAR in outcomes:
+        return not_sure(measurement, checks, confidence, [])
+    return None
 
 
 def _checks(m: Measurement, records: Records, confidence: str) -> dict[str, Check]:
