@@ -18,6 +18,7 @@ from pd_users import VERSION
 from pd_users.accounting import account
 from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for, evidence_of, tpot_jitter
+from pd_users.endpoint import shown_url
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
 from planner.decision import Decision, decide
@@ -106,7 +107,7 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
     return RunContext(
         run_id=spec.run_id,
         seed=spec.options.seed,
-        target=spec.host,
+        target=shown_url(spec.host),
         model=spec.model,
         workers=len(seats),
         versions={

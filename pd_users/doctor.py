@@ -14,10 +14,12 @@ from rich.console import Console
 
 from pd_users import VERSION, options
 from pd_users.checks import CONNECTION, KEY, PERFORMANCE, as_json, exit_code, summary_line, table
+from pd_users.endpoint import shown_url
 from pd_users.evidence import mask
 from pd_users.examination import Visit, examine
 from pd_users.options import DEFAULT_SLO_MS
 from pd_users.preflight import Learned
+from pd_users.secrets import NO_ARGUMENT, guard_logs, refuse_argument
 from planner.config import load_plan
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -28,10 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "--api-key" in message:
-            message = (
-                "a key is never given as an argument, for every process list shows it: export it "
-                "and name the variable with --api-key-env, or use --api-key-file"
-            )
+            message = NO_ARGUMENT
         print(f"error: {mask(message)}.", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 
@@ -107,8 +106,10 @@ def learned_facts(learned: Learned | None) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine, print, and return the exit code."""
-    given = parser().parse_args(arguments)
+    guard_logs()
     try:
+        refuse_argument(sys.argv[1:] if arguments is None else arguments)
+        given = parser().parse_args(arguments)
         visit = visit_of(given)
         examine(visit)
     except (ConfigError, PlanError) as error:
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         told = {
             "version": VERSION,
-            "host": visit.host,
+            "host": shown_url(visit.host),
             **as_json(checks, learned_facts(visit.learned)),
         }
         print(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode())  # noqa: T201

@@ -5,15 +5,20 @@ from locust.env import Environment
 from locust.runners import LocalRunner, WorkerRunner
 
 import functools
+import logging
 import signal
+import sys
 from typing import Any
 
 import gevent
 
 from pd_users import options
+from pd_users.evidence import mask
 from pd_users.lifecycle import Lifecycle
+from pd_users.secrets import guard_logs, refuse_argument
 from pd_users.web import add_pages
 from pd_users.worker import Worker
+from workloads.errors import ConfigError
 
 
 def install() -> None:
@@ -26,14 +31,28 @@ def install() -> None:
 
 
 def _declare(parser: Any, **_kw: Any) -> None:
+    try:
+        refuse_argument(sys.argv[1:])  # here, for the parser's own complaint would repeat it
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+    complain = parser.error
+    parser.error = lambda message: complain(mask(message))
     options.declare(parser)
 
 
 def _init(environment: Environment, **_kw: Any) -> None:
+    guard_logs()
+    gevent.get_hub().print_exception = _log_exception
     if isinstance(environment.runner, WorkerRunner):
         _init_worker(environment)
     else:
         _init_leader(environment)
+
+
+def _log_exception(_context: Any, *what: Any) -> None:
+    """In place of gevent's own print of a failed greenlet: logs are masked, its print is not."""
+    logging.getLogger("pd_users").critical("A greenlet failed:", exc_info=what)
 
 
 def _init_worker(environment: Environment) -> None:

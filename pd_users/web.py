@@ -15,6 +15,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 from werkzeug.datastructures import ImmutableMultiDict
 
+from pd_users.endpoint import shown_url
 from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
@@ -121,7 +122,7 @@ def _data(lifecycle: Lifecycle) -> dict[str, Any]:
         "state": state,
         "run_id": spec.run_id,
         "workload": spec.workload_name,
-        "host": spec.host,
+        "host": shown_url(spec.host),
         "rate_rps": spec.rate_rps,
         "slo_ms": {"ttft": spec.ttft_slo_ms, "tpot": spec.tpot_slo_ms},
         "in_flight": run.in_flight(),
