@@ -1,16 +1,18 @@
 """The web UI's part: options checked before the start, and the /capacity page.
 
 Everything is behind Locust's own login where one is set. The page shows text that came from the
-target only as text (``textContent``), never as HTML, and has no route that changes anything.
+target only as text (``textContent``), never as HTML. Another site's page can neither start or stop
+a run nor read one: Locust answers any origin (CORS), so requests from elsewhere are refused here.
 """
 
 from locust.env import Environment
 from locust.util.timespan import parse_timespan
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, jsonify, request
 from werkzeug.datastructures import ImmutableMultiDict
@@ -21,6 +23,24 @@ from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
 PAGE = Path(__file__).with_name("capacity.html")
+
+
+def is_foreign(method: str, host: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser sends this for a page of another site; a link to a page is allowed.
+
+    Browsers say so themselves (Sec-Fetch-Site), older ones by Origin; other programs send neither.
+    """
+    site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+    if site is not None:
+        is_link = method in ("GET", "HEAD") and headers.get("Sec-Fetch-Mode") == "navigate"
+        return site not in ("same-origin", "none") and not is_link
+    return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def _refuse_foreign() -> Response | None:
+    if not is_foreign(request.method, request.host, dict(request.headers)):
+        return None
+    return Response("A page of another site may not use this one.", 403, mimetype="text/plain")
 
 
 def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
@@ -38,6 +58,7 @@ def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
         endpoint = path.strip("/").replace("/", "_").replace(".", "_")
         pages.add_url_rule(path, endpoint, _behind_login(web_ui, view))
     web_ui.app.register_blueprint(pages)
+    web_ui.app.before_request(_refuse_foreign)  # Locust's own routes too
     start = web_ui.app.view_functions["locust.swarm"]
     web_ui.app.view_functions["locust.swarm"] = _behind_login(
         web_ui, lambda: _swarm(environment, lifecycle, start)

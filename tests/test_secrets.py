@@ -239,7 +239,8 @@ def pages(url: str) -> Iterator[tuple[str, str]]:
             with urllib.request.urlopen(url + route, timeout=10) as answer:
                 yield route, answer.read().decode("utf-8", "replace")
         except urllib.error.HTTPError as error:
-            assert error.code == 404  # noqa: PT017
+            with error:
+                assert error.code == 404  # noqa: PT017
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import threading
 import urllib.error
 import urllib.parse
@@ -14,7 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.processes import Locust
+from pd_users.web import is_foreign
+from tests.processes import Locust, free_port
+from tests.raw_server import SSE_HEAD, Request, Wire, serving
 
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -22,12 +23,6 @@ QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +146,97 @@ def wrong_form_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     locust.process.terminate()
     locust.finish(30)
+
+
+SAME = {"Sec-Fetch-Site": "same-origin"}
+CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "foreign"),
+    [
+        ("POST", {}, False),  # curl, and programs
+        ("POST", SAME, False),
+        ("POST", {**SAME, "Origin": "https://proxy.example"}, False),  # behind a proxy
+        ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, False),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, False),
+        ("POST", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, True),
+        ("GET", CROSS, True),
+        ("POST", {"Sec-Fetch-Site": "same-site"}, True),
+        ("POST", {"Origin": "http://127.0.0.1:8089"}, False),
+        ("POST", {"Origin": "http://127.0.0.1:9999"}, True),
+        ("POST", {"Origin": "null"}, True),
+        ("GET", {"Origin": "https://evil.example"}, True),
+    ],
+)
+def test_requests_for_pages_of_another_site_are_told(
+    method: str, headers: dict[str, str], foreign: bool
+) -> None:
+    assert is_foreign(method, "127.0.0.1:8089", headers) is foreign
+
+
+@pytest.mark.parametrize("route", ["/swarm", "/stop", "/stats/reset", "/capacity/data", "/logs"])
+def test_another_sites_page_is_refused(wrong_form_url: str, route: str) -> None:
+    body = b"rate=1" if route == "/swarm" else None
+    for headers in ({"Origin": "https://evil.example"}, CROSS):
+        asked = urllib.request.Request(wrong_form_url + route, body, headers=headers)
+        with pytest.raises(urllib.error.HTTPError) as told:
+            urllib.request.urlopen(asked, timeout=10)
+        with told.value as answer:
+            assert answer.code == 403
+
+
+EVIL = "<script>window.pwned=1</script><img src=x onerror='window.pwned=1'>"
+
+
+def evil(wire: Wire, request: Request) -> bool:
+    """A target that plants a script in model names, error bodies and tokens."""
+    if request.method == "GET":
+        return reply(wire, 200, {"data": [{"id": EVIL}]})
+    asked = json.loads(request.body)
+    assert asked["model"] == EVIL
+    if request.headers["x-request-id"][-1] in "02468":
+        return reply(wire, 500, {"error": {"message": EVIL, "type": EVIL}})
+    wire.send(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    for _ in range(3):
+        token = {"model": EVIL, "choices": [{"index": 0, "delta": {"content": EVIL}}]}
+        wire.chunk(f"data: {json.dumps(token)}\n\n".encode())
+    wire.chunk(b"data: [DONE]\n\n")
+    wire.chunk(b"")
+    return True
+
+
+def reply(wire: Wire, status: int, body: object) -> bool:
+    data = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    wire.send(f"{head}\r\n\r\n".encode() + data)
+    return True
+
+
+def test_a_script_that_the_target_plants_is_never_run(browser: Browser, tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with serving(evil) as server:
+        locust = Locust(
+            *("--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "-t", "4"),
+            *("-H", server.url, "--rate", "10", "--no-preflight", "--model", EVIL, "--keep-going"),
+            *("--workload", "azure_code_2023", "--html", str(tmp_path / "locust.html")),
+            run_dir=tmp_path,
+        )
+        locust.wait_for("Verdict", timeout_s=60)
+        page = browser.new_page()
+        for path in ("/", "/?tab=failures", "/?tab=exceptions", "/?tab=logs", "/capacity"):
+            page.goto(url + path)
+            page.wait_for_load_state("networkidle" if path != "/capacity" else "load")
+            assert page.evaluate("window.pwned") is None, path
+        expect(page.locator("#reasons")).to_contain_text("http-5xx", timeout=20_000)
+        assert page.evaluate("window.pwned") is None
+        for report in ("/capacity/report", "/stats/report"):
+            page.goto(url + report)
+            assert page.evaluate("window.pwned") is None, report
+        page.goto(f"file://{next(tmp_path.glob('*/report.html'))}")
+        assert page.evaluate("window.pwned") is None
+        locust.process.terminate()
+        finished = locust.finish(30)
+    assert finished.run["arrivals"]["succeeded"] > 0
+    assert finished.run["arrivals"]["failed"]["http-5xx"] > 0
