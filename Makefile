@@ -40,6 +40,9 @@ bench: bench-client bench-demo  ## measurements, side by side; not a test
 bench-client: .venv/.ready  ## the client against a server that knows the truth
 	$(PY) -m benchmarks.client
 
+bench-lag: .venv/.ready  ## how late arrivals go out
+	$(PY) -m benchmarks.schedule_lag
+
 bench-emulator: .venv/.ready  ## how late the emulator ticks
 	$(PY) -m benchmarks.emulator_speed
 
@@ -49,4 +52,4 @@ bench-demo: .venv/.ready  ## both verdicts of the demo, five times
 fix: .venv/.ready  ## format and mend what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-demo fix
+.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-lag bench-demo fix

@@ -77,7 +77,8 @@ class Client:
     ) -> Response:
         """A small request; TargetError when there is no whole answer (a 4xx is an answer)."""
         target, sink = self.endpoint.target(path), Whole()
-        what = f"{method} {self.endpoint.origin}{target}"
+        shown = target.partition("?")[0]  # a query may hold a key
+        what = f"{method} {self.endpoint.origin}{shown}"
         headers = headers or {}
         try:
             exchange, how = self.exchange(method, target, body, headers, sink)

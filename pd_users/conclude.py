@@ -21,11 +21,13 @@ from pd_users.cures import cures_for, evidence_of, tpot_jitter
 from pd_users.endpoint import shown_url
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
+from pd_users.spec import RunSpec
 from planner.decision import Decision, decide
 from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
 from planner.report import console
 from planner.run_files import write_run
+from planner.window import settled_at
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     missing = {name: column[unseen] for name, column in due.items()}
     records = Records.from_columns(account(collector.columns(), missing))
     outcomes = Counter({**collector.outcomes, LOST: int(unseen.sum())})
-    measurement = measure(records, _context(run, prepared, outcomes))
+    measurement = measure(records, _context(run, prepared, outcomes, records))
     decision = decide(prepared.plan, measurement, records, run.spec.options.confidence)
     folder = Path(run.spec.options.run_dir) / run.spec.run_id
     cures = _cures(run, measurement)
@@ -101,9 +103,13 @@ def _cures(run: Run, measurement: Measurement) -> list[str]:
     return [*lines, jitter] if jitter else lines
 
 
-def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext:
+def _context(run: Run, prepared: Prepared, outcomes: Counter[str], records: Records) -> RunContext:
     spec, gaps = run.spec, run.collector.gaps
     seats = run.seats()
+    end_s = min(run.stopped_at_s, spec.window_s)
+    warmup_s = spec.options.warmup_s
+    if warmup_s is None:
+        warmup_s = settled_at(records, end_s)
     return RunContext(
         run_id=spec.run_id,
         seed=spec.options.seed,
@@ -121,11 +127,13 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
         workload={"name": spec.workload_name, "digest": spec.digest},
         window_s=spec.window_s,
         stopped_at_s=run.stopped_at_s,
-        warmup_s=spec.options.warmup_s,
+        warmup_s=warmup_s,
         emulated=prepared.emulated,
         partial=bool(run.partial_reason),
         partial_reason=run.partial_reason,
         slo=Slo(ttft_p99_ms=spec.ttft_slo_ms, tpot_p99_ms=spec.tpot_slo_ms),
+        class_slo=_class_slo(spec, prepared),
+        wanted_hit_rate=run.collector.shared_rate,
         rate_planned_rps=spec.rate_rps,
         max_concurrency=spec.slots,
         duplicates=run.collector.duplicates,
@@ -139,9 +147,21 @@ def _context(run: Run, prepared: Prepared, outcomes: Counter[str]) -> RunContext
             "n": gaps.count,
             "tokens_per_chunk": _tokens_per_chunk(run),
         },
-        server=prepared.scraper.summary(),
+        server=prepared.scraper.summary(run.start_clock_s + warmup_s, run.start_clock_s + end_s),
         notes=[*prepared.notes, *run.notes, *_sampled(run)],
     )
+
+
+def _class_slo(spec: RunSpec, prepared: Prepared) -> dict[str, Slo]:
+    """Limits that classes have of their own; what the command line says holds for all."""
+    asked = spec.options.ttft_p99_ms, spec.options.tpot_p99_ms
+    return {
+        name: Slo(
+            ttft_p99_ms=asked[0] or ttft_ms or spec.ttft_slo_ms,
+            tpot_p99_ms=asked[1] or tpot_ms or spec.tpot_slo_ms,
+        )
+        for name, (ttft_ms, tpot_ms) in prepared.traffic.limits.items()
+    }
 
 
 def _tokens_per_chunk(run: Run) -> float | None:

@@ -203,17 +203,15 @@ class Run:
 
     def begin(self) -> None:
         """Deal to every worker that is there and fix the common start. Raises TargetError."""
-        conductor = self._conductor
-        seats = [s for s in conductor.seated() if s.version == VERSION]
-        deadline = time.monotonic() + 10
-        while not seats and time.monotonic() < deadline:
-            gevent.sleep(0.05)
-            seats = [s for s in conductor.seated() if s.version == VERSION]
-        if not seats:
-            raise TargetError("No worker that this master can use is connected; start some first.")
+        seats = self._usable()
         for seat in seats:
             seat.begun, seat.refused, seat.drained, seat.leaving = False, "", False, False
             self._ping(seat)
+        if len(seats) > self.spec.slots:
+            self.notes.append(
+                f"{len(seats)} workers share -u {self.spec.slots}: each gets one slot, {len(seats)} in all"
+            )
+            log.warning("%s.", self.notes[-1])
         for client_id, deal in self._table.propose(
             [s.client_id for s in seats], self.spec.slots, 0.0
         ):
@@ -230,6 +228,19 @@ class Run:
         for seat in seats:
             self._start(seat)
         self.is_on = True
+
+    def _usable(self) -> list[Seat]:
+        """The workers to begin with, waited for a while. Raises TargetError."""
+        deadline = time.monotonic() + 10
+        while True:
+            seats = [s for s in self._conductor.seated() if s.version == VERSION]
+            if seats:
+                return seats
+            if time.monotonic() > deadline:
+                raise TargetError(
+                    "No worker that this master can use is connected; start some first."
+                )
+            gevent.sleep(0.05)
 
     def _ping(self, seat: Seat) -> None:
         seat.skew_s = 0.0

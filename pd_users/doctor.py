@@ -19,7 +19,7 @@ from pd_users.evidence import mask
 from pd_users.examination import Visit, examine
 from pd_users.options import DEFAULT_SLO_MS
 from pd_users.preflight import Learned
-from pd_users.secrets import NO_ARGUMENT, guard_logs, refuse_argument
+from pd_users.secrets import KEY_AS_ARGUMENT, guard_logs, is_key_given
 from planner.config import load_plan
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "--api-key" in message:
-            message = NO_ARGUMENT
+            message = KEY_AS_ARGUMENT
         print(f"error: {mask(message)}.", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 
@@ -107,9 +107,10 @@ def learned_facts(learned: Learned | None) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine, print, and return the exit code."""
     guard_logs()
+    if is_key_given(sys.argv[1:] if arguments is None else arguments):
+        parser().error("--api-key")
+    given = parser().parse_args(arguments)
     try:
-        refuse_argument(sys.argv[1:] if arguments is None else arguments)
-        given = parser().parse_args(arguments)
         visit = visit_of(given)
         examine(visit)
     except (ConfigError, PlanError) as error:

@@ -145,7 +145,9 @@ def _answers(visit: Visit, client: Client, target: Target, key: Key) -> bool:
         learned = look(client, asked, patience)
         connections = client.facts()["connections"]
         visit.learned = replace(learned, model=asked.model)
-        answer = one_token(client, learned.target, probe_prompt(8))
+        answer = one_token(
+            client, learned.target, probe_prompt(8, token_ids=learned.target.token_ids)
+        )
         if bad := diagnose_response(answer, client):
             if answer.status == 401:
                 raise refused_meanwhile(said_by(answer, client))

@@ -12,7 +12,7 @@ from pd_users.evidence import evidence
 from pd_users.failures import failure_of_status
 from pd_users.instances import find_instances
 from pd_users.stream import StreamResult
-from pd_users.target import Target
+from pd_users.target import Prompt, Target
 from pd_users.whole import Response
 
 UNREACHED = ("connect", "tls", "proxy", "redirect")
@@ -37,7 +37,7 @@ def unreachable(client: Client, said: str) -> DiagnosisError:
     return DiagnosisError("connect", f"The target is not reachable: {found}", advice)
 
 
-def explain(client: Client, target: Target, prompt: str, failed: StreamResult) -> DiagnosisError:
+def explain(client: Client, target: Target, prompt: Prompt, failed: StreamResult) -> DiagnosisError:
     """Why a stream failed; where the answer does not say, the target is asked once more."""
     where = client.endpoint.origin
     if not failed.status and failed.outcome in UNREACHED:
@@ -51,7 +51,7 @@ def explain(client: Client, target: Target, prompt: str, failed: StreamResult) -
 
 
 def _second_look(
-    client: Client, target: Target, prompt: str, failed: StreamResult, found: str
+    client: Client, target: Target, prompt: Prompt, failed: StreamResult, found: str
 ) -> tuple[str, str]:
     """Who is behind the target, and does it answer a request of one token?"""
     name = failed.outcome
@@ -85,7 +85,7 @@ def _advice(target: Target, name: str) -> str:
     return ""
 
 
-def one_token(client: Client, target: Target, prompt: str) -> Response:
+def one_token(client: Client, target: Target, prompt: Prompt) -> Response:
     """One token, not streamed: what works when anything does."""
     request = target.chat_request(prompt, 1, stream=False)
     return client.request("POST", request.path, request.body)

@@ -8,17 +8,20 @@ import functools
 import logging
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import gevent
 
 from pd_users import options
 from pd_users.evidence import mask
 from pd_users.lifecycle import Lifecycle
-from pd_users.secrets import guard_logs, refuse_argument
+from pd_users.ports import open_to_all, taken_port, tell_taken_master_port
+from pd_users.secrets import KEY_AS_ARGUMENT, guard_logs, is_key_given
 from pd_users.web import add_pages
 from pd_users.worker import Worker
-from workloads.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -26,19 +29,23 @@ def install() -> None:
     # For each spawn message a worker builds Locust's whole argument parser once per option: 0.2 s
     # in which no socket is read and nothing is sent. Its answer never changes.
     argument_parser.default_args_dict = functools.cache(argument_parser.default_args_dict)
+    tell_taken_master_port()
     events.init_command_line_parser.add_listener(_declare)
     events.init.add_listener(_init)
 
 
 def _declare(parser: Any, **_kw: Any) -> None:
-    try:
-        refuse_argument(sys.argv[1:])  # here, for the parser's own complaint would repeat it
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
-    complain = parser.error
-    parser.error = lambda message: complain(mask(message))
     options.declare(parser)
+    parser.error = functools.partial(_refuse, parser.error)
+    if is_key_given(sys.argv[1:]):
+        parser.error(KEY_AS_ARGUMENT)
+
+
+def _refuse(error: Callable[[str], NoReturn], message: str) -> NoReturn:
+    """What argparse says of a wrong option repeats it; a key that was given must not be shown."""
+    if "--api-key" in message:
+        message = KEY_AS_ARGUMENT
+    error(mask(message))
 
 
 def _init(environment: Environment, **_kw: Any) -> None:
@@ -71,5 +78,15 @@ def _init_leader(environment: Environment) -> None:
     environment.events.quit.add_listener(lifecycle.on_quit)
     gevent.signal_handler(signal.SIGINT, lifecycle.on_sigint)
     if environment.web_ui is not None:
+        _mind_the_address(environment.parsed_options)
         add_pages(environment, lifecycle)
     lifecycle.get_ready()
+
+
+def _mind_the_address(options: Any) -> None:
+    """A port that is taken ends the process with a sentence; an open door gets a warning."""
+    if refusal := taken_port(options.web_host, options.web_port):
+        print(f"error: {refusal}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+    if not options.web_login and (warning := open_to_all(options.web_host, options.web_port)):
+        log.warning(warning)

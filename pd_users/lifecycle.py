@@ -87,6 +87,8 @@ class Lifecycle:
         ask = Ask(host, embedded, run_time_s, users)
         classes: Any = self.environment.user_classes
         self._prepared = prepare(self.options, classes, ask)
+        for note in self._prepared.notes:
+            log.info("%s.", note)
         self.options.num_users = self._prepared.spec.slots
         if self.options.spawn_rate is None:
             self.options.spawn_rate = 100

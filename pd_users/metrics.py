@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.ma
 from numpy.typing import NDArray
 
 from pd_users import wire
@@ -31,10 +32,21 @@ class Recorder:
         self._environment = environment
         self._rows: list[RequestRecord] = []
         self._gaps: Counter[int] = Counter()
+        self._shared = np.zeros(
+            2, np.int64
+        )  # tokens shared on purpose, prompt tokens; of successes
 
-    def add(self, record: RequestRecord, gaps_s: Sequence[float] = (), evidence: str = "") -> None:
+    def add(
+        self,
+        record: RequestRecord,
+        gaps_s: Sequence[float] = (),
+        evidence: str = "",
+        shared_tokens: int = 0,
+    ) -> None:
         """Take in one finished request."""
         self._rows.append(record)
+        if record.outcome == OK:
+            self._shared += (shared_tokens, record.planned_input_tokens)
         count_gaps(gaps_s, self._gaps)
         if record.outcome not in (UNSENT, UNFINISHED):
             self._show(record, gaps_s, evidence)
@@ -62,10 +74,11 @@ class Recorder:
     def take(self) -> dict[str, Any]:
         """What has not been reported yet, ready for the wire; ``rows`` is None without news."""
         if not self._rows:
-            return {"rows": None, "gaps": []}
+            return {"rows": None, "gaps": [], "shared": [0, 0]}
         rows, self._rows = self._rows, []
         gaps, self._gaps = self._gaps, Counter()
-        return {"rows": wire.pack(rows), "gaps": list(gaps.items())}
+        shared, self._shared = self._shared.tolist(), np.zeros(2, np.int64)
+        return {"rows": wire.pack(rows), "gaps": list(gaps.items()), "shared": shared}
 
 
 class Collector:
@@ -76,7 +89,9 @@ class Collector:
         self._rng = np.random.default_rng(seed)
         self._limit = limit
         self._share = 1.0  # of the rows that are kept
-        self._seen = np.zeros(1 << 16, np.bool_)  # by number: has it been reported?
+        # By number: has it been reported? Later turns of conversations have numbers from 2^32 on,
+        # so there is one row of flags for each multiple of 2^32.
+        self._seen: dict[int, NDArray[np.bool_]] = {}
         self._kept = 0
         self.gaps = GapSketch()
         self.ttft = GapSketch()  # of all successes, also where the records are a sample
@@ -84,11 +99,13 @@ class Collector:
         self.reported = 0  # rows, without the duplicates
         self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
+        self._shared = np.zeros(2, np.int64)
 
     def add(self, report: dict[str, Any]) -> wire.Columns:
         """Take in one worker's report; its columns, for whoever watches the run."""
         batch = self._new(wire.unpack(report["rows"]))
         self.gaps.add(dict(report["gaps"]))
+        self._shared += np.array(report.get("shared", (0, 0)), np.int64)
         self.reported += len(batch["index"])
         self.outcomes.update(batch["outcome"].tolist())
         self._sketch(_rows(batch, batch["outcome"] == OK))
@@ -98,13 +115,16 @@ class Collector:
     def _new(self, batch: wire.Columns) -> wire.Columns:
         """Without the rows of arrivals that were reported before: of two the first stands."""
         index = batch["index"]
-        top = int(index.max(initial=0)) + 1
-        if top > len(self._seen):
-            self._seen = np.concatenate([self._seen, np.zeros(2 * top - len(self._seen), np.bool_)])
         _, first = np.unique(index, return_index=True)
         fresh = np.zeros(len(index), np.bool_)
-        fresh[first] = ~self._seen[index[first]]
-        self._seen[index] = True
+        fresh[first] = ~self.is_reported(index[first])
+        for turn in np.unique(index >> 32).tolist():
+            low = index[index >> 32 == turn] & 0xFFFFFFFF
+            flags, top = self._seen.get(turn, np.zeros(1 << 10, np.bool_)), int(low.max()) + 1
+            if top > len(flags):
+                flags = np.concatenate([flags, np.zeros(2 * top - len(flags), np.bool_)])
+            flags[low] = True
+            self._seen[turn] = flags
         self.duplicates += int(len(index) - fresh.sum())
         return batch if fresh.all() else _rows(batch, fresh)
 
@@ -132,14 +152,26 @@ class Collector:
             self._share /= 2
 
     @property
+    def shared_rate(self) -> float | None:
+        """Share of the prompt tokens of all successes that earlier requests or pools had, too."""
+        shared, whole = self._shared.tolist()
+        return shared / whole if whole else None
+
+    @property
     def sampled_share(self) -> float:
         """The share of rows that was kept; 1: all of them."""
         return self._share
 
     def is_reported(self, index: NDArray[Any]) -> NDArray[np.bool_]:
         """Which arrivals have come back."""
-        known = index < len(self._seen)
-        return np.asarray(known & self._seen[np.where(known, index, 0)])
+        reported = np.zeros(len(index), np.bool_)
+        for turn in np.unique(index >> 32).tolist():
+            if (flags := self._seen.get(turn)) is not None:
+                mine = np.flatnonzero(index >> 32 == turn)
+                low = index[mine] & 0xFFFFFFFF
+                known = low < len(flags)
+                reported[mine[known]] = flags[low[known]]
+        return reported
 
     def columns(self) -> wire.Columns:
         """The rows that are kept."""

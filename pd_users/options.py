@@ -30,6 +30,9 @@ class RunOptions:
     trace: str | None = None
     trace_speed: float = 1.0
     trace_limit: int | None = None
+    trace_format: str | None = None
+    trace_jitter_s: float | None = None
+    skip_bad_rows: bool = False
     rate_rps: float | None = None
     warmup_s: float | None = None
     seed: int = 1
@@ -37,6 +40,8 @@ class RunOptions:
     ttft_p99_ms: float | None = None
     tpot_p99_ms: float | None = None
     model: str | None = None
+    prompts: str = "text"
+    tokenizer: str | None = None
     target: str | None = None
     api_key_env: str | None = None
     api_key_file: str | None = None
@@ -54,10 +59,15 @@ class RunOptions:
 
 # name: what its help says, in one line of the README's table
 OPTIONS = {
-    "workload": "traffic profile: a name (python -m workloads list) or a YAML file. "
+    "workload": "traffic profile: a name (python -m workloads list), a YAML file, or a scenario "
+    "such as 'N(480,240)/(300,150)'. "
     f"Default {DEFAULT_WORKLOAD}",
-    "trace": "trace file (Azure CSV, Mooncake, ...) to replay at its own moments, "
+    "trace": "trace file (.gz too; docs/workloads.md names the formats) to replay at its own moments, "
     "instead of a workload",
+    "trace-format": "format of the trace, where its content misleads (docs/workloads.md). "
+    "Default: found from its content",
+    "trace-jitter": "seconds to spread each row of the trace over. Default: the ticks of a clock that "
+    "is coarser than its traffic",
     "trace-speed": "replay the trace this many times faster. Default 1",
     "trace-limit": "replay only the first N rows of the trace",
     "rate": "requests per second, over all workers. Default: the plan's target_qps, "
@@ -70,6 +80,9 @@ OPTIONS = {
     "Default: plan, workload, else 500",
     "tpot-p99-ms": "SLO of the 99th percentile of time per output token, ms. "
     "Default: plan, workload, else 50",
+    "prompts": "text, or ids: token ids to /v1/completions, where the server takes them (exact "
+    "lengths). Default text",
+    "tokenizer": "tokenizer.json of the model: prompts are made of words that are one token in it",
     "model": "model id. Default: the only one that /v1/models lists",
     "target": "channel: taotoken, openai, sglang, vllm, dynamo, or a YAML file",
     "api-key-env": "name of the environment variable that holds the API key (never the key)",
@@ -88,6 +101,7 @@ LISTS = {
 FLAGS = {
     "warm": "leave the per-run salt out of the prompts, so that the prefix cache of an earlier run "
     "serves them",
+    "skip-bad-rows": "leave broken rows of a trace out, counted by reason, instead of refusing it",
     "no-preflight": "skip the checks before the load",
     "keep-going": "do not stop when the first 20 requests all fail in the same way, "
     "or the key expires",
@@ -128,6 +142,9 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         workload=text("workload"),
         trace=text("trace"),
         trace_speed=_positive(text("trace-speed"), "trace-speed") or 1.0,
+        trace_format=text("trace-format"),
+        trace_jitter_s=_seconds(text("trace-jitter"), "trace-jitter"),
+        skip_bad_rows=bool(values.get("skip_bad_rows")),
         trace_limit=_whole(text("trace-limit"), "trace-limit", low=1),
         rate_rps=_positive(text("rate"), "rate"),
         warmup_s=_seconds(text("warmup"), "warmup"),
@@ -136,6 +153,8 @@ def read(given: Mapping[str, Any] | argparse.Namespace) -> RunOptions:
         ttft_p99_ms=_positive(text("ttft-p99-ms"), "ttft-p99-ms"),
         tpot_p99_ms=_positive(text("tpot-p99-ms"), "tpot-p99-ms"),
         model=text("model"),
+        prompts=_choice(text("prompts") or "text", "prompts", ("text", "ids")),
+        tokenizer=text("tokenizer"),
         target=text("target"),
         api_key_env=text("api-key-env"),
         api_key_file=text("api-key-file"),

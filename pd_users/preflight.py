@@ -16,7 +16,7 @@ from pd_users.instances import Instances, find_instances
 from pd_users.probes import Patience, ask_models, choose_model, stream
 from pd_users.records import OK
 from pd_users.stream import StreamResult
-from pd_users.target import Target
+from pd_users.target import Prompt, Target
 from pd_users.timeouts import Timeouts
 from workloads.arrivals import Arrival
 from workloads.prompts import PromptWriter
@@ -117,10 +117,11 @@ def look(
     )
 
 
-def probe_prompt(words: int, salt: str = "probe") -> str:
-    """A prompt of so many words that no cache has seen."""
+def probe_prompt(words: int, salt: str = "probe", token_ids: bool = False) -> Prompt:
+    """A prompt of so many words (or token ids) that no cache has seen."""
     writer = PromptWriter(f"{salt}{time.monotonic_ns():x}")
-    return writer.prompt(Arrival(words, 0.0, "probe", words, PROBE_TOKENS))
+    arrival = Arrival(words, 0.0, "probe", words, PROBE_TOKENS)
+    return writer.token_ids(arrival) if token_ids else writer.prompt(arrival)
 
 
 Probed = tuple[Target, list[tuple[int, StreamResult]], list[str]]
@@ -133,7 +134,7 @@ def probe(client: Client, target: Target, patience: Patience) -> Probed:
     """
     results, notes = [], []
     for words in PROBE_WORDS:
-        prompt = probe_prompt(words)
+        prompt = probe_prompt(words, token_ids=target.token_ids)
         try:
             target, result = stream(client, target, prompt, PROBE_TOKENS, patience)
         except DiagnosisError as error:
@@ -151,7 +152,7 @@ def probe(client: Client, target: Target, patience: Patience) -> Probed:
 def _try_running_usage(client: Client, target: Target, patience: Patience) -> Target:
     """With merged tokens, only counts in each chunk tell how many came in the first."""
     try:
-        prompt = probe_prompt(PROBE_WORDS[0])
+        prompt = probe_prompt(PROBE_WORDS[0], token_ids=target.token_ids)
         kept, result = stream(client, target.with_running_usage(), prompt, PROBE_TOKENS, patience)
     except TargetError:
         return target

@@ -16,6 +16,7 @@ from pd_users.client import Client
 from pd_users.errors import TargetError
 from pd_users.options import DEFAULT_SLO_MS, DEFAULT_WINDOW_S, RunOptions, read
 from pd_users.preflight import Learned, preflight
+from pd_users.secrets import guard_logs
 from pd_users.server_metrics import Scraper
 from pd_users.spec import RunSpec
 from pd_users.target import DEFAULT_EXTRAS, Target, build_target
@@ -24,6 +25,7 @@ from pd_users.traffic import Share, Source, Traffic, build, load
 from pd_users.users import PDUser
 from planner.config import Plan, load_plan
 from workloads.errors import ConfigError
+from workloads.workload import Workload
 
 MIN_SLOTS, MAX_SLOTS = 16, 20_000
 
@@ -85,14 +87,15 @@ def prepare(parsed: Any, user_classes: Sequence[type[PDUser]], ask: Ask) -> Prep
             "timeouts": asdict(limits),
         },
     )
+    pages, said = _metrics_pages(options, learned)
     return Prepared(
         spec=spec,
         traffic=traffic,
         plan=plan,
         emulated=ask.embedded or learned.is_emulator,
         deployment=_deployment(plan, learned),
-        scraper=Scraper(options.prefill_metrics_url, options.decode_metrics_url),
-        notes=list(learned.notes),
+        scraper=Scraper(*pages),
+        notes=[*learned.notes, *said, *(note for w in workloads for note in w.notes)],
     )
 
 
@@ -101,7 +104,9 @@ def _first(values: Iterable[Any]) -> Any:
 
 
 def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
-    if options.trace:
+    if any(w.users for w in workloads):
+        return _closed_loop_rate(options, plan, workloads)
+    if options.trace and all(w.rate_rps is not None for w in workloads):  # else it has no moments
         if options.rate_rps is not None:
             raise ConfigError(
                 "--rate: a trace is sent at its own moments; --trace-speed changes its rate."
@@ -120,6 +125,22 @@ def _rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -
     return asked
 
 
+def _closed_loop_rate(options: RunOptions, plan: Plan | None, workloads: Sequence[Source]) -> float:
+    """What the users would ask for if every answer just kept its SLOs."""
+    if options.rate_rps is not None:
+        raise ConfigError(
+            "--rate: the workload is a closed loop, its rate follows from its users and their think "
+            "time; change users in the workload."
+        )
+    ttft_ms, tpot_ms = _slo(options, plan, workloads)
+    return sum(
+        w.users / (w.mean_think_s + (ttft_ms + tpot_ms * w.expected_output_tokens) / 1000)
+        if isinstance(w, Workload) and w.users
+        else w.rate_rps or 0.0
+        for w in workloads
+    )
+
+
 def _slo(
     options: RunOptions, plan: Plan | None, workloads: Sequence[Source]
 ) -> tuple[float, float]:
@@ -131,11 +152,26 @@ def _slo(
 
 def _look(options: RunOptions, host: str, slo_ms: tuple[float, float]) -> Learned:
     target = build_target(options, host, options.model or "", DEFAULT_EXTRAS)
+    guard_logs(target.endpoint.secrets)
     if options.preflight:
         return preflight(target, options.wait_s or None, slo_ms)
     if not target.model:
         raise ConfigError("--model: --no-preflight does not ask the target, so give the model id.")
     return Learned(target, notes=["the target was not looked at (--no-preflight)"])
+
+
+def _metrics_pages(
+    options: RunOptions, learned: Learned
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], list[str]]:
+    """/metrics of P and of D: as given, else of the instances that the router lists."""
+    given = options.prefill_metrics_url, options.decode_metrics_url
+    if any(given) or learned.instances is None:
+        return given, []
+    p, d = (learned.instances.metrics_urls(role) for role in ("prefill", "decode"))
+    note = (
+        f"metrics of {len(p)} P and {len(d)} D are read, found through {learned.instances.source}"
+    )
+    return (p, d), [note] if p or d else []
 
 
 def slots_for(rate_rps: float, limits: Timeouts, window_s: float) -> int:

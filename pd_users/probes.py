@@ -14,7 +14,7 @@ from pd_users.evidence import mask
 from pd_users.explain import diagnose_response, explain, said_by, unreachable
 from pd_users.records import OK
 from pd_users.stream import StreamResult
-from pd_users.target import Target
+from pd_users.target import Prompt, Target
 from pd_users.whole import Response
 
 LOADING_WAIT_S = 5.0  # without --wait: for a server that says it is loading, or asks to come back
@@ -142,7 +142,7 @@ def nearest(wanted: str, listed: tuple[str, ...]) -> str | None:
 
 
 def stream(
-    client: Client, target: Target, prompt: str, tokens: int, patience: Patience
+    client: Client, target: Target, prompt: Prompt, tokens: int, patience: Patience
 ) -> tuple[Target, StreamResult]:
     """Stream one answer; a field that the server refuses by name is left out from then on.
 

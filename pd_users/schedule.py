@@ -16,6 +16,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from pd_users.deal import Deal, Fence, Hand
+from pd_users.fine_timer import FineTimer
 from workloads.arrivals import Arrival
 
 TICK_S = 0.5  # the longest nap: the fence wants to be looked at twice a second
@@ -54,6 +55,7 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         self._wake = Event()
+        self._timer = FineTimer(self._wake)
         self._starved = False
         self._ready = -1  # number of the arrival that was got ready last
         self._coming: deque[Deal] = deque()  # committed deals that have not begun
@@ -86,11 +88,13 @@ class Dispatcher:
 
     def walk(self) -> None:
         """Send until the window ends or ``stop`` is called, then account for what was not sent."""
-        while self.now() < min(self.stopped_at_s, self.window_s):
-            nap_s = self._step()
-            if nap_s > 0:
-                self._wake.wait(min(nap_s, TICK_S))
-                self._wake.clear()
+        try:
+            while self.now() < min(self.stopped_at_s, self.window_s):
+                nap_s = self._step()
+                if nap_s > 0:
+                    self._timer.wait(nap_s, TICK_S)
+        finally:
+            self._timer.close()
         end_s = min(self.stopped_at_s, self.window_s)
         while (arrival := self._take(end_s)) is not None:
             if self._may_start(arrival.due_s):  # due in the last moment, not for want of a slot

@@ -18,14 +18,16 @@ from workloads.errors import ConfigError
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u00a0"
 _ARGUMENT = re.compile(r"--?api[-_]?k(ey?)?(=|$)|--?(api[-_]?)?(key|token|secret)(=|$)", re.I)
-NO_ARGUMENT = (
-    "a key is never given as an argument, for every process list shows it: export it and name the "
-    "variable with --api-key-env, or use --api-key-file"
-)
 _PLACEHOLDER = re.compile(
     r"""(?ix) (?: sk - )? (?: x{3,} | \.{3,} | \*{3,} | … ) | <.*> | \$ \{? \w+ \}?
     | (?: sk - )? (?: your | my ) [\w-]* key [\w-]* | (?: sk - )? (?: changeme | replace[\w-]*me | key | todo )
     """
+)
+
+
+KEY_AS_ARGUMENT = (
+    "a key is never given as an argument, for every process list shows it: export it "
+    "and name the variable with --api-key-env, or use --api-key-file"
 )
 
 
@@ -80,10 +82,9 @@ def read_key_file(path: Path) -> str:
     return text
 
 
-def refuse_argument(arguments: Iterable[str]) -> None:
-    """Raise ConfigError, without a character of it, where a key is given as an argument."""
-    if any(_ARGUMENT.match(argument) for argument in arguments):
-        raise ConfigError(f"--api-key: {NO_ARGUMENT}; change that key if it is one.")
+def is_key_given(arguments: Iterable[str]) -> bool:
+    """Whether a key itself seems to be among a command's arguments."""
+    return any(_ARGUMENT.match(argument) for argument in arguments)
 
 
 def looks_like_a_key(text: str) -> bool:
@@ -150,10 +151,12 @@ class MaskingFilter(logging.Filter):
         return True
 
 
-def guard_logs() -> None:
-    """A MaskingFilter on every log handler there is; what nobody caught is logged, too."""
-    known = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
-    for handler in {handler for logger in known for handler in logger.handlers}:
+def guard_logs(secrets: Iterable[str] = ()) -> None:
+    """From here on no log handler lets a known key or these through; what nobody caught is logged."""
+    KNOWN.update(filter(None, secrets))
+    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    for handler in filter(None, (*handlers, logging.lastResort)):
         if not any(isinstance(one, MaskingFilter) for one in handler.filters):
             handler.addFilter(MaskingFilter())
 

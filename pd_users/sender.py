@@ -10,6 +10,7 @@ import gevent
 from pd_users.client import Client
 from pd_users.metrics import Recorder
 from pd_users.records import OK, UNSENT, RequestRecord
+from pd_users.secrets import guard_logs
 from pd_users.spec import RunSpec
 from pd_users.stream import StreamResult
 from pd_users.target import ChatRequest, Target, build_target
@@ -17,7 +18,7 @@ from pd_users.timeouts import Timeouts
 from pd_users.traffic import Share, Traffic, build
 from pd_users.users import PDUser
 from workloads.arrivals import Arrival
-from workloads.prompts import PromptWriter
+from workloads.prompts import WORDS, Calibration, PromptWriter, words_of
 
 WARM_CONNECTIONS = 8
 
@@ -34,20 +35,27 @@ class Sender:
         self.target: Target = build_target(
             spec.options, spec.host, spec.model, tuple(learned["extras"])
         )
+        guard_logs(self.target.endpoint.secrets)
         self._run_id = spec.run_id
         self._ready: dict[int, ChatRequest] = {}  # of the arrival that is due next
-        self._prompts = PromptWriter(
-            spec.salt, learned["template_tokens"], learned["tokens_per_word"]
-        )
+        words = words_of(spec.options.tokenizer) if spec.options.tokenizer else WORDS
+        start = learned["template_tokens"], learned["tokens_per_word"]
+        # Every class writes with a salt of its own: what is shared is shared within one.
+        writers = [
+            PromptWriter(f"{spec.salt} {j}", Calibration(*start), words)
+            for j in range(len(classes))
+        ]
         self._client = Client(self.target.endpoint, Timeouts(**learned["timeouts"]))
         self._client.warm(
             WARM_CONNECTIONS
         )  # the first requests are not to pay for their handshakes
-        self._users = [self._user(c, environment) for c in classes]
+        self._users = [self._user(c, environment, w) for c, w in zip(classes, writers, strict=True)]
 
-    def _user(self, user_class: type[PDUser], environment: Environment) -> PDUser:
+    def _user(
+        self, user_class: type[PDUser], environment: Environment, writer: PromptWriter
+    ) -> PDUser:
         user = user_class(environment)
-        user.target, user.prompts = self.target, self._prompts
+        user.target, user.prompts = self.target, writer
         return user
 
     def get_ready(self, arrival: Arrival) -> None:
@@ -69,7 +77,8 @@ class Sender:
         except gevent.GreenletExit:
             result = reading.partial()
         record = self._record(arrival, result, start_clock_s)
-        recorder.add(record, result.gaps, result.evidence)
+        recorder.add(record, result.gaps, result.evidence, arrival.shared_tokens)
+        user.prompts.learn(arrival.index, record.input_tokens)
         user.on_record(record)
         return record
 

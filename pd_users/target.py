@@ -41,6 +41,9 @@ class Access(Protocol):
         """``--api-key-file``."""
 
 
+Prompt = str | list[int]  # text, or token ids
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What goes on the wire for one arrival."""
@@ -58,13 +61,14 @@ class Target:
     model: str
     fields: tuple[str, ...] = (*PINS, USAGE)  # the extra fields that are sent
     channel: Channel = DEFAULT
+    token_ids: bool = False  # prompts are token ids
 
     @property
     def path(self) -> str:
         """Where requests go."""
         return self.channel.path
 
-    def chat_request(self, prompt: str, output_tokens: int, stream: bool = True) -> ChatRequest:
+    def chat_request(self, prompt: Prompt, output_tokens: int, stream: bool = True) -> ChatRequest:
         """A request whose answer has ``output_tokens`` tokens, where the server lets us say so."""
         limit = LONG_NAME if LONG_NAME in self.fields else "max_tokens"
         body: dict[str, Any] = {
@@ -84,8 +88,8 @@ class Target:
             body["min_tokens"] = output_tokens
         return ChatRequest(self.path, orjson.dumps(body))
 
-    def _prompt(self, prompt: str) -> dict[str, Any]:
-        if self.path == TEXT:
+    def _prompt(self, prompt: Prompt) -> dict[str, Any]:
+        if self.path == TEXT or self.token_ids:
             return {"prompt": prompt}
         return {"messages": [{"role": "user", "content": prompt}]}
 
@@ -99,6 +103,10 @@ class Target:
     def with_running_usage(self) -> "Target":
         """The same with token counts in each chunk."""
         return replace(self, fields=(*self.fields, RUNNING_USAGE))
+
+    def with_token_ids(self) -> "Target":
+        """The same where prompts are token ids: at the path that takes them."""
+        return replace(self, channel=replace(self.channel, path=TEXT), token_ids=True)
 
     def extras(self) -> tuple[str, ...]:
         """The extra fields that are sent, for ``build_target`` on a worker."""
@@ -120,7 +128,8 @@ def build_target(options: Access, host: str, model: str, extras: tuple[str, ...]
     if extras == DEFAULT_EXTRAS:
         # Counts in each chunk make every chunk longer: only where a server merges tokens.
         extras = tuple(name for name in channel.takes if name != RUNNING_USAGE)
-    return Target(endpoint, model, extras, channel)
+    target = Target(endpoint, model, extras, channel)
+    return target.with_token_ids() if getattr(options, "prompts", "text") == "ids" else target
 
 
 def key_of(options: Access, channel: Channel) -> Key:

@@ -8,18 +8,18 @@ import hashlib
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from pd_users.options import DEFAULT_WORKLOAD, RunOptions
 from pd_users.wire import Columns
-from workloads.arrivals import Arrival, Schedule
+from workloads.arrivals import Arrival, Sample, Schedule
 from workloads.errors import ConfigError
 from workloads.traces import Trace, load_trace
 from workloads.workload import Workload, load_workload
 
 Source = Workload | Trace
+Limits = tuple[float | None, float | None]  # of TTFT and TPOT, ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,34 @@ class Share:
 def load(options: RunOptions, name: str | None) -> Source:
     """The trace or the workload that the options (or a class) name. Raises ConfigError."""
     if options.trace and name is None:
-        return load_trace(options.trace, speed=options.trace_speed, limit=options.trace_limit)
+        return load_trace(
+            options.trace,
+            speed=options.trace_speed,
+            limit=options.trace_limit,
+            format=options.trace_format,
+            skip_bad_rows=options.skip_bad_rows,
+            jitter_s=options.trace_jitter_s,
+        )
     return load_workload(name or options.workload or DEFAULT_WORKLOAD)
+
+
+_NONE: Columns = {
+    "index": np.zeros(0, "<i8"),
+    "due_s": np.zeros(0),
+    "planned_input_tokens": np.zeros(0, "<i4"),
+    "planned_output_tokens": np.zeros(0, "<i4"),
+    "class_name": np.zeros(0, dtype=object),
+}
+
+
+def _limits(workloads: Sequence[Source]) -> dict[str, Limits]:
+    """The SLOs of classes that have their own: in the workload, or as one of several workloads."""
+    found: dict[str, Limits] = {}
+    for w in workloads:
+        whole = (w.ttft_p99_ms, w.tpot_p99_ms) if len(workloads) > 1 else (None, None)
+        for c in w.classes if isinstance(w, Workload) else ():
+            found[c.name] = (c.ttft_p99_ms or whole[0], c.tpot_p99_ms or whole[1])
+    return {name: limits for name, limits in found.items() if limits != (None, None)}
 
 
 class Traffic:
@@ -46,6 +72,7 @@ class Traffic:
         self.name = " + ".join(w.name for w in workloads)
         joined = "|".join(w.digest for w in workloads)
         self.digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
+        self.limits = _limits(workloads)
 
     def stripe(self, place: int, places: int, from_s: float = 0.0) -> Iterator[Arrival]:
         """Every ``places``-th arrival of each class, due from ``from_s`` on."""
@@ -73,21 +100,30 @@ class Traffic:
 
     def due_until(self, until_s: float) -> Columns:
         """The planned columns of all arrivals that fall due by ``until_s`` (first turns only)."""
-        rows: list[tuple[Any, ...]] = []
-        for a in self.stripe(0, 1):
-            if a.due_s > until_s:
-                break
-            rows.append((a.index, a.due_s, a.input_tokens, a.output_tokens, a.class_name))
-        index, due_s, inputs, outputs, names = (
-            zip(*rows, strict=True) if rows else ((), (), (), (), ())
+        parts = [
+            {
+                "index": (block.start + np.arange(len(block))) * self._k + j,
+                "due_s": block.due_s,
+                "planned_input_tokens": block.input_tokens.astype("<i4"),
+                "planned_output_tokens": block.output_tokens.astype("<i4"),
+                "class_name": np.array(schedule.class_names, dtype=object)[block.class_code],
+            }
+            for j, schedule in enumerate(self._schedules)
+            for block in schedule.between(0.0, np.nextafter(until_s, np.inf))
+        ]
+        if not parts:
+            return {name: column[:0] for name, column in _NONE.items()}
+        columns = {name: np.concatenate([p[name] for p in parts]) for name in _NONE}
+        order = np.lexsort((columns["index"], columns["due_s"]))
+        return {name: column[order] for name, column in columns.items()}
+
+    def sample(self, n: int) -> Sample:
+        """About ``n`` requests as a long run would have them, of all classes."""
+        whole = max(n // self._k, 1)
+        parts = [s.sample(whole) for s in self._schedules]
+        return Sample(
+            *(np.concatenate([getattr(p, name) for p in parts]) for name in Sample.__slots__)
         )
-        return {
-            "index": np.array(index, "<i8"),
-            "due_s": np.array(due_s, float),
-            "planned_input_tokens": np.array(inputs, "<i4"),
-            "planned_output_tokens": np.array(outputs, "<i4"),
-            "class_name": np.array(names, dtype=object),
-        }
 
 
 def build(

@@ -35,7 +35,8 @@ class PDUser(User):
 
     def build_request(self, arrival: Arrival) -> ChatRequest:
         """The request for one arrival; override it to send something else."""
-        return self.target.chat_request(self.prompts.prompt(arrival), arrival.output_tokens)
+        write = self.prompts.token_ids if self.target.token_ids else self.prompts.prompt
+        return self.target.chat_request(write(arrival), arrival.output_tokens)
 
     def on_record(self, record: RequestRecord) -> None:
         """Called with each finished request's record; does nothing unless overridden."""

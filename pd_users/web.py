@@ -22,23 +22,25 @@ from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
+CHANGING_GETS = ("/stop", "/stats/reset")  # Locust's own, although they are GETs
 PAGE = Path(__file__).with_name("capacity.html")
 
 
-def is_foreign(method: str, host: str, headers: Mapping[str, str]) -> bool:
+def is_foreign(method: str, path: str, host: str, headers: Mapping[str, str]) -> bool:
     """Whether a browser sends this for a page of another site; a link to a page is allowed.
 
     Browsers say so themselves (Sec-Fetch-Site), older ones by Origin; other programs send neither.
     """
     site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
     if site is not None:
-        is_link = method in ("GET", "HEAD") and headers.get("Sec-Fetch-Mode") == "navigate"
+        reads = method in ("GET", "HEAD") and not path.rstrip("/").endswith(CHANGING_GETS)
+        is_link = reads and headers.get("Sec-Fetch-Mode") == "navigate"
         return site not in ("same-origin", "none") and not is_link
     return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
 
 
 def _refuse_foreign() -> Response | None:
-    if not is_foreign(request.method, request.host, dict(request.headers)):
+    if not is_foreign(request.method, request.path, request.host, dict(request.headers)):
         return None
     return Response("A page of another site may not use this one.", 403, mimetype="text/plain")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.calibrate import UNKNOWN_CAP
 from planner.measurement import Measurement, Spread
-from planner.report import arrivals_line, banners, plain_words, prediction_line
+from planner.report import arrivals_line, banners, lengths_line, plain_words, prediction_line
 from planner.run_files import load_decision
 from planner.verdict import Decision, shown
 
@@ -41,6 +41,8 @@ def _lines(m: Measurement, decision: Decision) -> Iterator[str]:
     yield ""
     yield "What was measured"
     yield f"  {arrivals_line(m)}"
+    if line := lengths_line(m):
+        yield f"  {line}"
     for name, spread, slo_ms in (
         ("TTFT", m.ttft_ms, m.slo.ttft_p99_ms),
         ("TPOT", m.tpot_ms, m.slo.tpot_p99_ms),

@@ -12,6 +12,7 @@ from planner.statistics import effective_size, nearest_rank, quantile_interval
 from planner.window import Backlog, Missed, backlog, in_window, last_seen_s, missed, settled_at
 
 SCHEMA_VERSION = 1
+HIT_MARGIN = 0.05  # between the hit rate of the workload and the one found
 MIN_SAMPLES = 299  # below, nothing is above a P99 for certain
 
 
@@ -52,6 +53,8 @@ class RunContext(_Part):
     partial: bool = False
     partial_reason: str = ""
     slo: Slo
+    class_slo: dict[str, Slo] = Field(default_factory=dict)  # of classes with limits of their own
+    wanted_hit_rate: float | None = None  # of prompt tokens, once everything shared was seen
     rate_planned_rps: float
     max_concurrency: int = 0
     duplicates: int = 0
@@ -106,8 +109,15 @@ class ClassFigures(_Part):
     """One kind of traffic in a mixed run."""
 
     n: int
+    slo: Slo | None = None
+    ttft_p50_ms: float | None = None
+    ttft_p90_ms: float | None = None
     ttft_p99_ms: float | None = None
+    tpot_p50_ms: float | None = None
+    tpot_p90_ms: float | None = None
     tpot_p99_ms: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
     ttft_violation_rate: float
     tpot_violation_rate: float
 
@@ -176,7 +186,7 @@ def measure(records: Records, context: RunContext) -> Measurement:
         input_tokens=_tokens(ok.effective_tokens, ok),
         output_tokens={**_moments(ok.answer_tokens), **_asked(ok.planned_output_tokens)},
         estimated_share=float((ok.token_source == "estimated").mean()) if len(ok) else 0.0,
-        classes=_classes(window, over),
+        classes=_classes(window, over, context),
         saturation=_saturation(backlog(records, warmup_s, end_s)),
     )
     return m.model_copy(update={"warnings": warnings(m)})
@@ -184,9 +194,12 @@ def measure(records: Records, context: RunContext) -> Measurement:
 
 def judged(window: Records, records: Records, context: RunContext) -> Missed:
     """Which arrivals of the window missed the SLOs of this run."""
-    slo = context.slo
+    names, place = np.unique(window.class_name.astype(str), return_inverse=True)
+    slos = [context.class_slo.get(name, context.slo) for name in names.tolist()]
+    ttft_s = np.array([s.ttft_p99_ms / 1000 for s in slos])[place]
+    tpot_s = np.array([s.tpot_p99_ms / 1000 for s in slos])[place]
     end_s = last_seen_s(records, context.stopped_at_s)
-    return missed(window, slo.ttft_p99_ms / 1000, slo.tpot_p99_ms / 1000, end_s)
+    return missed(window, ttft_s, tpot_s, end_s)
 
 
 def count(records: Records, context: RunContext) -> Arrivals:
@@ -245,7 +258,7 @@ def _saturation(seen: Backlog) -> Saturation:
     )
 
 
-def _classes(window: Records, over: Missed) -> dict[str, ClassFigures]:
+def _classes(window: Records, over: Missed, context: RunContext) -> dict[str, ClassFigures]:
     names = window.class_name.astype(str)
     out = {}
     for name in np.unique(names).tolist():
@@ -253,17 +266,22 @@ def _classes(window: Records, over: Missed) -> dict[str, ClassFigures]:
         ok = window.where(mine & window.ok)
         out[name] = ClassFigures(
             n=int(mine.sum()),
-            ttft_p99_ms=_p99(1000 * ok.ttft_s),
-            tpot_p99_ms=_p99(1000 * ok.tpot_s),
+            slo=context.class_slo.get(name, context.slo),
+            **_three("ttft", 1000 * ok.ttft_s),
+            **_three("tpot", 1000 * ok.tpot_s),
+            input_tokens=float(ok.effective_tokens.mean()) if len(ok) else None,
+            output_tokens=float(ok.answer_tokens.mean()) if len(ok) else None,
             ttft_violation_rate=float(over.ttft[mine].mean()),
             tpot_violation_rate=float(over.tpot[mine].mean()),
         )
     return out
 
 
-def _p99(values: Floats) -> float | None:
+def _three(name: str, values: Floats) -> dict[str, float]:
     seen = values[np.isfinite(values)]
-    return nearest_rank(seen, 0.99) if len(seen) else None
+    if not len(seen):
+        return {}
+    return {f"{name}_p{100 * q:.0f}_ms": nearest_rank(seen, q) for q in (0.5, 0.9, 0.99)}
 
 
 def _cv(values: Floats) -> float | None:
@@ -324,6 +342,7 @@ def _doubts_of_tokens(m: Measurement) -> list[str]:
             f"Prompts have {told:.0f} tokens on the server, {asked:.0f} were asked for "
             f"({100 * (told / asked - 1):+.1f} %): the plan uses what the server says."
         )
+    out += _doubts_of_hits(m)
     asked, told = m.output_tokens.get("asked_mean"), m.output_tokens.get("mean")
     if asked and told and told < 0.95 * asked:
         out.append(
@@ -331,6 +350,18 @@ def _doubts_of_tokens(m: Measurement) -> list[str]:
             "target that takes ignore_eos or min_tokens."
         )
     return out
+
+
+def _doubts_of_hits(m: Measurement) -> list[str]:
+    """The hit rate that was asked for, and the one that came of it."""
+    wanted, found = m.wanted_hit_rate, m.input_tokens.get("hit_rate")
+    if wanted is None or found is None or abs(found - wanted) <= HIT_MARGIN:
+        return []
+    return [
+        f"{100 * found:.1f} % of the prompt tokens came from the prefix cache, the workload shares "
+        f"{100 * wanted:.1f} %: the plan uses what the server says. A cold or small cache, blocks, or a router "
+        "that does not keep shared prompts together make it less; a template that is cached, more."
+    ]
 
 
 def _doubts_of_time(m: Measurement) -> list[str]:

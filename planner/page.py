@@ -13,6 +13,7 @@ from planner.report import (
     HEAD,
     arrivals_line,
     banners,
+    lengths_line,
     plain_words,
     rows,
 )
@@ -38,7 +39,7 @@ def html(measurement: Measurement, decision: Decision, records: Records) -> str:
         next=f"<pre>{escape(decision.next_command)}</pre>" if decision.next_command else "",
         head="".join(f"<th>{escape(name)}</th>" for name in HEAD),
         cells=_cells(m),
-        arrivals=escape(arrivals_line(m)),
+        arrivals=escape(f"{arrivals_line(m)}. {lengths_line(m)}"),
         warnings="".join(f'<p class="soft">{escape(note)}</p>' for note in notes),
         plots="".join(
             f'<section class="card"><h2>{escape(f["title"])}</h2><div id="plot{k}"></div></section>'

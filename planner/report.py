@@ -37,7 +37,8 @@ def console(measurement: Measurement, decision: Decision) -> RenderableType:
     parts += [Text(line, style="bold yellow") for line in banners(m)]
     parts.append(Text(f"Verdict: {decision.headline()}", style=f"bold {colour}"))
     parts.append(Text(plain_words(decision)))
-    parts += [Text(""), _table(m), Text(arrivals_line(m), style="dim"), Text("")]
+    parts += [Text(""), _table(m), Text(arrivals_line(m), style="dim")]
+    parts += [Text(line, style="dim") for line in (lengths_line(m),) if line] + [Text("")]
     parts += [Text(f"- {reason}") for reason in decision.reasons]
     parts += [Text(f"! {warning}", style="yellow") for warning in m.warnings]
     if line := prediction_line(decision):
@@ -66,6 +67,19 @@ def arrivals_line(m: Measurement) -> str:
         f"{a.due} due = {a.succeeded} succeeded + {failed} failed + {a.unfinished} unfinished + {a.unsent} unsent "
         f"+ {a.lost} lost; measured from {m.warmup_s or 0:.1f} s of {min(m.stopped_at_s, m.window_s):.1f} s on "
         f"({m.excluded} before are left out)"
+    )
+
+
+def lengths_line(m: Measurement) -> str:
+    """Lengths and prefix hits: asked for and found; '' where the server tells no prompt tokens."""
+    i, o = m.input_tokens, m.output_tokens
+    if "told_mean" not in i or "mean" not in o:
+        return ""
+    wanted = "" if m.wanted_hit_rate is None else f" ({100 * m.wanted_hit_rate:.1f} % wanted)"
+    return (
+        f"Prompts {i['told_mean']:.0f} tokens ({i['asked_mean']:.0f} asked, error P50 {100 * i['error_p50']:.1f} %, "
+        f"P99 {100 * i['error_p99']:.1f} %), prefix hits {100 * i['hit_rate']:.1f} %{wanted}; "
+        f"answers {o['mean']:.0f} tokens ({o['asked_mean']:.0f} asked)"
     )
 
 
@@ -105,6 +119,30 @@ def rows(m: Measurement) -> list[list[str]]:
             name = "ITL per chunk"  # noqa: PLW2901
         size = f"{s.n} ({s.n_eff:.0f})" if s.n_eff else str(s.n)
         out.append([name, _ms(s.p50), _ms(s.p90), _ms(s.p99), interval, limit, over, size])
+    return [*out, *_class_rows(m)]
+
+
+def _class_rows(m: Measurement) -> list[list[str]]:
+    """TTFT and TPOT of each class, where there are several."""
+    out = []
+    for name, c in m.classes.items() if len(m.classes) > 1 else ():
+        slo = c.slo or m.slo
+        for what, told, limit, rate in (
+            (
+                "TTFT",
+                (c.ttft_p50_ms, c.ttft_p90_ms, c.ttft_p99_ms),
+                slo.ttft_p99_ms,
+                c.ttft_violation_rate,
+            ),
+            (
+                "TPOT",
+                (c.tpot_p50_ms, c.tpot_p90_ms, c.tpot_p99_ms),
+                slo.tpot_p99_ms,
+                c.tpot_violation_rate,
+            ),
+        ):
+            cells = [f"{what} {name}", *map(_ms, told), "", f"{limit:g}", f"{100 * rate:.2f} %"]
+            out.append([*cells, str(c.n)])
     return out
 
 

@@ -53,7 +53,9 @@ class Missed:
     tpot_open: Flags
 
 
-def missed(window: Records, ttft_slo_s: float, tpot_slo_s: float, end_s: float) -> Missed:
+def missed(
+    window: Records, ttft_slo_s: Floats | float, tpot_slo_s: Floats | float, end_s: float
+) -> Missed:
     """A failure misses both limits; what was unfinished past a limit misses that one.
 
     An unfinished request that was still within a limit is neither met nor missed: a pass must hold

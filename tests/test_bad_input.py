@@ -110,6 +110,54 @@ WORKLOADS = [
         "-1",
     ),
     ("input: [\n", "is not YAML", ""),
+    # YAML 1.1 would read true, 90 and the last of two
+    ("scenario: D(9,9)\nrate_rps: on\n", "line 2: rate_rps", "found 'on'"),
+    ("scenario: D(9,9)\nrate_rps: true\n", "line 2: rate_rps: must be a number", "found True"),
+    ("scenario: D(9,9)\nwindow_s: 1:30\n", "line 2: window_s", "found '1:30'"),
+    ("scenario: D(9,9)\nrate_rps: 20\nrate_rps: 21\n", "'rate_rps' is there twice", "2 and 3"),
+    ("scenario: D(9,9)\nprefix: {hit: 85}\n", "line 2: prefix.hit", "for 85 % write 0.85"),
+    ("scenario: D(9,9)\nprefix: {hit: -0.1}\n", "line 2: prefix.hit", "found -0.1"),
+    ("scenario: D(9,9)\nslo: {tpot_p99_m: 9}\n", "'slo.tpot_p99_m'", "did you mean 'tpot_p99_ms'"),
+    ("scenario: D(9)\n", "found 'D(9)'", "D(in,out)"),
+    ("scenario: D(0,9)\n", "lengths must be 1 or more", ""),
+    ("scenario: D(9,9)\ninput: {dist: fixed, value: 3}\n", "scenario stands for input", ""),
+    ("rate_rps: 3\noutput: {dist: fixed, value: 3}\n", "input is missing", ""),
+    ("input: {dist: fixed, value: 0}\noutput: {dist: fixed, value: 3}\n", "input.value", "found 0"),
+    ("input: {value: 3}\noutput: {dist: fixed, value: 3}\n", "input: dist is missing", "lognormal"),
+    (
+        "input: {dist: lognormal, mean: 3}\noutput: {dist: fixed, value: 3}\n",
+        "give mean and cv, mean and p99, or mu and sigma",
+        "found mean",
+    ),
+    (
+        "input: {dist: empirical, file: no.csv, column: a}\noutput: {dist: fixed, value: 3}\n",
+        "no.csv cannot be read",
+        "",
+    ),
+    (
+        "output: {dist: fixed, value: 3}\ninput: {dist: mixture, parts: [{weight: 1, dist: fixed, vlue: 3}]}\n",
+        "unknown key 'input.parts.0.vlue'",
+        "did you mean 'value'",
+    ),
+    ("scenario: D(9,9)\narrivals: {process: gamma}\n", "cv goes with process: gamma", ""),
+    ("scenario: D(9,9)\narrivals: {rate: {}}\n", "give one of stages, ramp, day", "found none"),
+    (
+        "scenario: D(9,9)\narrivals: {rate: {minutes: {cv: 0.1, idle: 0.5}}}\n",
+        "cv must be at least 1",
+        "found 0.1",
+    ),
+    ("scenario: D(9,9)\nthink_s: {dist: fixed, value: 1}\n", "think_s goes with users", ""),
+    ("classes: [{name: a, weight: 1}]\n", "class a: input is missing", ""),
+    (
+        "scenario: D(9,9)\nclasses: [{name: a, scenario: 'D(9,9)'}]\n",
+        "scenario belongs into each",
+        "",
+    ),
+    (
+        "classes: [{name: a, scenario: 'D(9,9)'}, {name: a, scenario: 'D(9,9)'}]\n",
+        "different names",
+        "found a, a",
+    ),
 ]
 
 
@@ -125,6 +173,35 @@ def test_a_wrong_workload_file_is_told_with_file_and_key(
     assert told.startswith(str(file))
     assert found in told
     assert allowed in told
+
+
+def test_numbers_are_read_as_people_write_them(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "rate_rps: 5e2\ninput: {dist: fixed, value: 4e4}\noutput: {dist: fixed, value: 1_000}\n"
+    )
+    read_back = load_workload(str(file))
+    assert read_back.rate_rps == 500
+    (kind,) = read_back.classes
+    assert (kind.input.quantile(0.5), kind.output.quantile(0.5)) == (40_000, 1_000)
+
+
+def test_an_empirical_column_is_told_with_its_line(tmp_path: Path) -> None:
+    file, lengths = tmp_path / "mine.yaml", tmp_path / "lengths.csv"
+    file.write_text(
+        "input: {dist: empirical, file: lengths.csv, column: tokens}\noutput: {dist: fixed, value: 3}\n"
+    )
+    for text, told in (
+        ("tokens\n12\nmany\n", "line 3: found 'many'"),
+        ("tokens\n12\n-4\n", "line 3: found '-4'"),
+        ("count\n12\n", "has no column 'tokens', it has count"),
+        ("tokens\n", "holds no rows"),
+    ):
+        lengths.write_text(text)
+        with pytest.raises(ConfigError, match=told):
+            load_workload(str(file))
+    lengths.write_text("tokens\n12\n30\n")
+    assert load_workload(str(file)).classes[0].input.mean == 21
 
 
 @pytest.mark.parametrize(

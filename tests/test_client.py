@@ -39,6 +39,8 @@ END = event(chunk({}, "stop")) + event(DONE)
 KEY = "sk-good-key-123"
 stamped = pytest.mark.skipif(not AVAILABLE, reason="no kernel stamps on this system")
 
+pytestmark = pytest.mark.process
+
 
 @contextmanager
 def talking(

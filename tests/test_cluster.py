@@ -19,7 +19,7 @@ from emulator.prefix_cache import PrefixCache, block_hashes
 from emulator.telemetry import Telemetry
 
 MOMENTS = [f.name for f in fields(Request) if f.name.endswith("_s")]
-LAWS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAWS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FAST = Engine(prefill_a=1e-6, prefill_b=0, prefill_c=0, transfer_base=1e-6, transfer_per_token=0)
 
 milliseconds = st.floats(0.1, 20).map(lambda ms: ms / 1000)

@@ -16,6 +16,8 @@ from workloads.arrivals import Arrival
 DUE_S = [0.005 * k for k in range(40)]
 WINDOW_S = 0.25
 
+pytestmark = pytest.mark.process
+
 
 def arrival(index: int, due_s: float) -> Arrival:
     return Arrival(index=index, due_s=due_s, class_name="chat", input_tokens=10, output_tokens=5)

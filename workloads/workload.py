@@ -1,217 +1,119 @@
-"""A workload: a YAML file that says what traffic looks like, read into frozen distributions.
+"""A workload: a YAML file (or a scenario string) that says what traffic looks like.
 
 rate_rps: 20
 arrivals: {process: poisson}
 input:  {dist: fixed, value: 2048}
 output: {dist: lognormal, mean: 512, cv: 0.5}
-prefix_hit_rate: 0.3
+prefix: {hit: 0.3}
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from workloads.arrivals import BLOCK, Block, Constant, Gamma, Gaps, Poisson, Schedule
+from workloads.arrivals import Schedule, Source
+from workloads.classes import Pool, RequestClass, Talk
+from workloads.closed_loop import ClosedLoop
 from workloads.errors import ConfigError
-from workloads.lengths import Fixed, Lengths, Lognormal, Quantiles, Uniform
+from workloads.length_sections import scenario
+from workloads.lengths import Fixed, Lengths
+from workloads.open_loop import OpenLoop
+from workloads.processes import (
+    Constant,
+    Course,
+    Day,
+    GammaGaps,
+    Gaps,
+    Minutes,
+    OnOff,
+    Poisson,
+    Stages,
+)
+from workloads.sections import (
+    ArrivalsSection,
+    ClassSection,
+    Lengthed,
+    PrefixSection,
+    RateSection,
+    SessionsSection,
+    WorkloadFile,
+)
+from workloads.yaml_file import read
 
 HERE = Path(__file__).resolve().parent
-BLOCK_TOKENS = 16  # shared heads end at a multiple of this, so that engines can cache all of them
-POOL = 8  # distinct shared heads
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FixedSection(_Section):
-    """``{dist: fixed, value: 2048}``."""
-
-    dist: Literal["fixed"]
-    value: int = Field(ge=1)
-
-    def build(self) -> Lengths:
-        """The distribution."""
-        return Fixed(self.value)
-
-
-class UniformSection(_Section):
-    """``{dist: uniform, low: 50, high: 100}``."""
-
-    dist: Literal["uniform"]
-    low: int = Field(ge=1)
-    high: int = Field(ge=1)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "UniformSection":
-        if self.high < self.low:
-            raise ValueError(f"high must be at least low ({self.low}), found {self.high}")
-        return self
-
-    def build(self) -> Lengths:
-        """The distribution."""
-        return Uniform(self.low, self.high)
-
-
-class LognormalSection(_Section):
-    """``{dist: lognormal, mean: 512, cv: 0.5, max: 4096}``."""
-
-    dist: Literal["lognormal"]
-    mean: float = Field(ge=1)
-    cv: float = Field(gt=0)
-    max: float | None = Field(default=None, ge=1)
-
-    def build(self) -> Lengths:
-        """The distribution."""
-        return Lognormal(self.mean, self.cv, self.max if self.max is not None else np.inf)
-
-
-class QuantilesSection(_Section):
-    """``{dist: quantiles, q: [0, 0.5, 1], v: [3, 100, 900]}``."""
-
-    dist: Literal["quantiles"]
-    q: tuple[float, ...]
-    v: tuple[float, ...]
-
-    @model_validator(mode="after")
-    def _increasing(self) -> "QuantilesSection":
-        if len(self.q) != len(self.v) or len(self.q) < 2:
-            raise ValueError(
-                f"q and v must be equally long, at least 2; found {len(self.q)} and {len(self.v)}"
-            )
-        if (
-            self.q[0] != 0
-            or self.q[-1] != 1
-            or any(b <= a for a, b in zip(self.q, self.q[1:], strict=False))
-        ):
-            raise ValueError("q must rise from 0 to 1")
-        falls = [k for k, (a, b) in enumerate(zip(self.v, self.v[1:], strict=False)) if b < a]
-        if falls or self.v[0] < 1:
-            k = falls[0] + 1 if falls else 0
-            raise ValueError(
-                f"v must not fall and start at 1 or more, found {self.v[k]:g} at place {k + 1}"
-            )
-        return self
-
-    def build(self) -> Lengths:
-        """The distribution."""
-        return Quantiles(self.q, self.v)
-
-
-LengthsSection = Annotated[
-    FixedSection | UniformSection | LognormalSection | QuantilesSection, Field(discriminator="dist")
-]
-
-
-class ArrivalsSection(_Section):
-    """``{process: gamma, cv: 2}``."""
-
-    process: Literal["poisson", "constant", "gamma"] = "poisson"
-    cv: float | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _cv_of_gamma(self) -> "ArrivalsSection":
-        if (self.process == "gamma") != (self.cv is not None):
-            raise ValueError("cv goes with process: gamma, and only with it")
-        return self
-
-    def build(self) -> Gaps:
-        """The process."""
-        if self.process == "gamma":
-            assert self.cv is not None
-            return Gamma(self.cv)
-        return Poisson() if self.process == "poisson" else Constant()
-
-
-class SloSection(_Section):
-    """``{ttft_p99_ms: 500, tpot_p99_ms: 50}``."""
-
-    ttft_p99_ms: float | None = Field(default=None, gt=0)
-    tpot_p99_ms: float | None = Field(default=None, gt=0)
-
-
-class WorkloadFile(_Section):
-    """The whole file."""
-
-    class_name: str | None = Field(default=None, alias="class", min_length=1)
-    about: str = ""
-    rate_rps: float | None = Field(default=None, gt=0)
-    window_s: float | None = Field(default=None, gt=0)
-    arrivals: ArrivalsSection = ArrivalsSection()
-    input: LengthsSection
-    output: LengthsSection
-    prefix_hit_rate: float = Field(default=0.0, ge=0, lt=1)
-    slo: SloSection = SloSection()
+_EVEN = (np.arange(1000) + 0.5) / 1000  # uniform numbers, evenly spread
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What to send, at which rate by default."""
+    """What to send, at which rate by default. ``users``: a closed loop of so many."""
 
     name: str
-    class_name: str
+    about: str
+    classes: tuple[RequestClass, ...]
+    gaps: Gaps
+    course: Course | None
     rate_rps: float | None
     window_s: float | None
+    users: int | None
+    think_s: Lengths | None
     ttft_p99_ms: float | None
     tpot_p99_ms: float | None
-    gaps: Gaps
-    input: Lengths
-    output: Lengths
-    prefix_hit_rate: float
     digest: str
-
-    @property
-    def expected_output_tokens(self) -> float:
-        """Mean."""
-        return self.output.mean
+    told_peak_rps: float | None = None
 
     @property
     def longest_output_tokens(self) -> float:
         """What one request in ten thousand exceeds."""
-        return self.output.quantile(0.9999)
+        return max(c.output.quantile(0.9999) for c in self.classes)
+
+    @property
+    def expected_output_tokens(self) -> float:
+        """Mean."""
+        total = sum(c.weight for c in self.classes)
+        return sum(c.weight * c.output.mean for c in self.classes) / total
+
+    @property
+    def mean_think_s(self) -> float:
+        """Of a closed loop: from an answer to the next question."""
+        thinks = [c.talk.think_s for c in self.classes if c.talk] or [self.think_s or Fixed(0.0)]
+        return sum(float(t.continuous(_EVEN).mean()) for t in thinks) / len(thinks)
+
+    @property
+    def peak_rate_rps(self) -> float | None:
+        """Of the busiest stretch; None when no rate is known or it stays the same."""
+        if self.told_peak_rps is not None or self.rate_rps is None or self.course is None:
+            return self.told_peak_rps
+        return self.rate_rps * self.course.peak
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know of its lengths."""
+        return tuple(
+            f"{c.name}: {100 * part.clamped_share:.1f} % of the {what} lengths would be under 1 and are 1"
+            for c in self.classes
+            for what, part in (("input", c.input), ("output", c.output))
+            if part.clamped_share > 0.0005
+        )
 
     def schedule(self, seed: int, window_s: float, rate_rps: float | None = None) -> Schedule:
         """The arrivals of one run. Raises ConfigError when no rate is known."""
+        return Schedule(self._source(seed, rate_rps), tuple(c.name for c in self.classes), window_s)
+
+    def _source(self, seed: int, rate_rps: float | None) -> Source:
+        if self.users is not None:
+            think_s = self.think_s or next(
+                (c.talk.think_s for c in self.classes if c.talk), Fixed(0.0)
+            )
+            return ClosedLoop(self.classes, self.users, think_s, seed)
         rate = rate_rps if rate_rps is not None else self.rate_rps
         if rate is None:
             raise ConfigError(f"workload {self.name}: rate_rps is not given; add it or use --rate.")
-        return Schedule(_Blocks(self, seed, rate), (self.class_name,), window_s)
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    workload: Workload
-    seed: int
-    rate_rps: float
-
-    def blocks(self) -> Iterator[Block]:
-        """Endless blocks; the generators go on from block to block."""
-        w = self.workload
-        seeds = np.random.SeedSequence(self.seed).spawn(4)
-        moments, inputs, outputs, sharing = (np.random.default_rng(s) for s in seeds)
-        start, last_s = 0, 0.0
-        while True:
-            due_s = last_s + np.cumsum(w.gaps.gaps(moments, BLOCK)) / self.rate_rps
-            lengths = w.input.draw(inputs.random(BLOCK))
-            shared = (lengths * w.prefix_hit_rate).astype(np.int64) // BLOCK_TOKENS * BLOCK_TOKENS
-            yield Block(
-                start=start,
-                due_s=due_s,
-                input_tokens=lengths,
-                output_tokens=w.output.draw(outputs.random(BLOCK)),
-                prefix_tokens=shared,
-                prefix_group=sharing.integers(0, POOL, BLOCK),
-                class_code=np.zeros(BLOCK, np.int64),
-            )
-            start, last_s = start + BLOCK, float(due_s[-1])
+        return OpenLoop(self.classes, self.gaps, self.course, rate, seed)
 
 
 def names() -> list[str]:
@@ -220,7 +122,16 @@ def names() -> list[str]:
 
 
 def load_workload(name: str) -> Workload:
-    """A shipped profile by name, or a YAML file by path. Raises ConfigError: one sentence."""
+    """A shipped profile by name, a YAML file by path, or a scenario string such as D(100,100).
+
+    Raises ConfigError: one sentence.
+    """
+    if "(" in name:
+        try:
+            scenario(name)
+        except ValueError as error:
+            raise ConfigError(f"--workload: {error}.") from None
+        return _build(name.replace(" ", ""), WorkloadFile(scenario=name))
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         path = HERE / f"{name}.yaml"
@@ -228,73 +139,99 @@ def load_workload(name: str) -> Workload:
             near = get_close_matches(name, names(), 1)
             hint = f"; did you mean {near[0]!r}" if near else ""
             raise ConfigError(
-                f"--workload: found {name!r}, allowed are a YAML file or {', '.join(names())}{hint}."
+                f"--workload: found {name!r}, allowed are a YAML file, a scenario such as "
+                f"D(100,100), or {', '.join(names())}{hint}."
             )
-    return _build(path, _parse(path))
+    return _build(path.stem, read(path, WorkloadFile))
 
 
-def _parse(path: Path) -> WorkloadFile:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}.") from None
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"{path}: found {type(content).__name__}, expected keys such as input and output."
-        )
-    try:
-        return WorkloadFile.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_sentence(error)}") from None
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first complaint: key, what was found, what is allowed."""
-    complaints = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    first = complaints[0]  # a misspelt key explains a missing one
-    tags = {"fixed", "uniform", "lognormal", "quantiles"}
-    key = ".".join(str(part) for part in first["loc"] if part not in tags) or "the file"
-    found = f", found {first['input']!r}" if not isinstance(first["input"], dict) else ""
-    if first["type"] == "extra_forbidden":
-        allowed = _keys_at(first["loc"])
-        near = get_close_matches(str(first["loc"][-1]), allowed, 1)
-        hint = f"; did you mean {near[0]!r}" if near else ""
-        return f"unknown key {key!r}, allowed are {', '.join(allowed)}{hint}."
-    if first["type"] == "union_tag_invalid":
-        tag = first["ctx"]["tag"]
-        near = get_close_matches(str(tag), sorted(tags), 1)
-        hint = f"; did you mean {near[0]!r}" if near else ""
-        return f"{key}.dist: found {tag!r}, allowed are {', '.join(sorted(tags))}{hint}."
-    return f"{key}: {first['msg'].removeprefix('Value error, ')}{found}."
-
-
-def _keys_at(loc: tuple[Any, ...]) -> list[str]:
-    sections: dict[str, type[_Section]] = {
-        "fixed": FixedSection,
-        "uniform": UniformSection,
-        "lognormal": LognormalSection,
-        "quantiles": QuantilesSection,
-        "arrivals": ArrivalsSection,
-        "slo": SloSection,
-    }
-    section = next((sections[p] for p in reversed(loc[:-1]) if p in sections), WorkloadFile)
-    return [f.alias or name for name, f in section.model_fields.items()]
-
-
-def _build(path: Path, file: WorkloadFile) -> Workload:
-    canonical = json.dumps(file.model_dump(mode="json", exclude={"about"}), sort_keys=True)
+def _build(name: str, file: WorkloadFile) -> Workload:
+    told = file.model_dump(mode="json", exclude={"about", "source", "licence"})
+    canonical = json.dumps(told, sort_keys=True)
+    parts = file.classes or (file,)
+    course, mean_rps = _course(file.arrivals.rate)
+    stages = file.arrivals.rate.stages if file.arrivals.rate else None
+    whole_s = sum(s.duration_s for s in stages) if stages else None
     return Workload(
-        name=path.stem,
-        class_name=file.class_name or path.stem,
-        rate_rps=file.rate_rps,
-        window_s=file.window_s,
+        name=name,
+        about=file.about,
+        classes=tuple(_class(k, part, file, name) for k, part in enumerate(parts)),
+        gaps=_gaps(file.arrivals),
+        course=course,
+        rate_rps=file.rate_rps if file.rate_rps is not None else mean_rps,
+        window_s=file.window_s if file.window_s is not None else whole_s,
+        users=file.users,
+        think_s=file.think_s.build() if file.think_s else None,
         ttft_p99_ms=file.slo.ttft_p99_ms,
         tpot_p99_ms=file.slo.tpot_p99_ms,
-        gaps=file.arrivals.build(),
-        input=file.input.build(),
-        output=file.output.build(),
-        prefix_hit_rate=file.prefix_hit_rate,
         digest=hashlib.sha256(canonical.encode()).hexdigest()[:16],
+        told_peak_rps=file.peak_rate_rps,
     )
+
+
+def _class(code: int, part: Lengthed, file: WorkloadFile, name: str) -> RequestClass:
+    own = part if isinstance(part, ClassSection) else None
+    if part.scenario is not None:
+        inputs, outputs = scenario(part.scenario)
+    else:
+        first = part.sessions.first_input if part.sessions and not part.input else part.input
+        assert first is not None  # the file was checked for it
+        assert part.output is not None
+        inputs, outputs = first.build(), part.output.build()
+    return RequestClass(
+        name=own.name if own else file.class_name or name,
+        code=code,
+        weight=own.weight if own else 1.0,
+        input=inputs,
+        output=outputs,
+        rank_correlation=part.rank_correlation,
+        pool=_pool(part.prefix),
+        talk=_talk(part.sessions),
+        ttft_p99_ms=own.slo.ttft_p99_ms if own else None,
+        tpot_p99_ms=own.slo.tpot_p99_ms if own else None,
+    )
+
+
+def _pool(told: PrefixSection | None) -> Pool | None:
+    if told is None:
+        return None
+    return Pool(told.hit, told.mode == "requests", told.pool, told.zipf, told.block_tokens)
+
+
+def _talk(told: SessionsSection | None) -> Talk | None:
+    if told is None:
+        return None
+    return Talk(
+        turns=told.turns.build(),
+        think_s=told.think_s.build(),
+        new_input=told.new_input.build(),
+        system_tokens=told.system_tokens,
+        max_context_tokens=told.max_context_tokens,
+    )
+
+
+def _gaps(told: ArrivalsSection) -> Gaps:
+    if told.process == "gamma":
+        assert told.cv is not None
+        return GammaGaps(told.cv)
+    return Poisson() if told.process == "poisson" else Constant()
+
+
+def _course(told: RateSection | None) -> tuple[Course | None, float | None]:
+    """The course of the rate, and its mean where it is told in requests per second."""
+    if told is None:
+        return None, None
+    if told.stages is not None:
+        rates = tuple(s.rate_rps for s in told.stages)
+        stages = Stages(tuple(s.duration_s for s in told.stages), rates, rates)
+        return stages, stages.mean
+    if told.ramp is not None:
+        r = told.ramp
+        ramp = Stages((r.duration_s,), (r.from_rps,), (r.to_rps,))
+        return ramp, ramp.mean
+    if told.minutes is not None:
+        return Minutes(told.minutes.cv, told.minutes.ar1, told.minutes.idle), None
+    if told.on_off is not None:
+        return OnOff(told.on_off.on_s, told.on_off.off_s), None
+    assert told.day is not None
+    return Day(told.day, told.day_s), None
