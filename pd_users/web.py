@@ -55,6 +55,7 @@ def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
         "/capacity/plotly.js": _plotly,
         "/capacity/data": lambda: jsonify(_data(lifecycle)),
         "/capacity/report": lambda: _report(lifecycle),
+        "/docs/troubleshooting.md": _troubleshooting,  # where the report's links lead
     }
     for path, view in views.items():
         endpoint = path.strip("/").replace("/", "_").replace(".", "_")
@@ -78,6 +79,13 @@ def _plotly() -> Response:
     script = Response(get_plotlyjs(), mimetype="text/javascript")
     script.cache_control.max_age = 86_400
     return script
+
+
+def _troubleshooting() -> Response:
+    page = PAGE.parent.parent / "docs" / "troubleshooting.md"
+    if not page.exists():  # installed without the docs
+        return Response("docs/troubleshooting.md is in the source tree.", 404)
+    return Response(page.read_text(encoding="utf-8"), mimetype="text/plain")
 
 
 def _report(lifecycle: Lifecycle) -> Response:

@@ -201,3 +201,11 @@ def test_another_sites_page_is_refused(wrong_form_url: str, route: str) -> None:
             urllib.request.urlopen(asked, timeout=10)
         with told.value as answer:
             assert answer.code == 403
+
+
+def test_the_reports_links_lead_to_the_troubleshooting_page(wrong_form_url: str) -> None:
+    there = urllib.parse.urljoin(
+        f"{wrong_form_url}/capacity/report", "../../docs/troubleshooting.md"
+    )
+    with urllib.request.urlopen(there, timeout=10) as answer:
+        assert "### `decode-unregistered`" in answer.read().decode()
