@@ -8,19 +8,19 @@ run. The oracle searches the emulated cluster itself for the fewest instances th
 import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.planner_rivals import RIVALS
+from benchmarks.planner_rivals import RIVALS, Rival
 from benchmarks.planner_scenarios import SEEN, Scenario, scenario
 from emulator.model import Deployment
+from planner.verdict import Proposal
 
 ORACLE = 8000  # requests of one of the oracle's runs
-SLACK = 3  # seeds on which the oracle's answer must hold
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks-planner.md"
 SHAPES = ((0.5, 0.5), (0.5, 1), (1, 0.5), (1.5, 1.5), (0.5, 1.6), (1.6, 0.5), (0.7, 0.7), (2, 1))
 
@@ -67,33 +67,37 @@ def oracle(s: Scenario) -> tuple[Deployment | None, int, int]:
     p_least = _fewest(lambda p: any(holds(p, many, cap) for cap in (256, s.batch)), many)
     if p_least is None:
         return None, 0, 0
-    found: list[tuple[int, int, int, int]] = []
-    d_least = many
-    for cap in caps:
-        d = _fewest(lambda d, cap=cap: holds(min(p_least + 4, many), d, cap), many)  # type: ignore[misc]
-        if d is None:
-            continue
-        d_least = min(d_least, d)
-        for p, more in _near(p_least, d):
-            if holds(p, more, cap):
-                found.append((p + more, p, more, cap))
-                break
+    found = [f for cap in caps if (f := _cheapest(holds, p_least, cap, many))]
+    d_least = min((d for *_, d in found), default=many)
     if not found:
         return None, p_least, d_least
-    _, p, d, cap = min(found)
+    _, p, d, cap, _ = min(found)
     best = replace(s.layout, prefill_instances=p, decode_instances=d, max_running_requests=cap)
     return best, p_least, d_least
 
 
-def _fewest(holds: "object", at_most: int) -> int | None:
+def _cheapest(
+    holds: Callable[[int, int, int], bool], p_least: int, cap: int, many: int
+) -> tuple[int, int, int, int, int] | None:
+    """Instances, P, D, cap, and the fewest D beside P enough."""
+    d = _fewest(lambda d: holds(min(p_least + 4, many), d, cap), many)
+    if d is None:
+        return None
+    for p, more in _near(p_least, d):
+        if holds(p, more, cap):
+            return p + more, p, more, cap, d
+    return None
+
+
+def _fewest(holds: Callable[[int], bool], at_most: int) -> int | None:
     low, high = 1, 1
-    while not holds(high):  # type: ignore[operator]
+    while not holds(high):
         if high >= at_most:
             return None
         low, high = high + 1, min(high * 2, at_most)
     while low < high:
         middle = (low + high) // 2
-        if holds(middle):  # type: ignore[operator]
+        if holds(middle):
             high = middle
         else:
             low = middle + 1
@@ -146,7 +150,7 @@ def judge(seed: int) -> Result:
     return Result(seed, kind, best, start, paths, words)
 
 
-def walk(s: Scenario, start: Deployment, rival: "object", rounds: int) -> Way:
+def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
     """Run, ask, change; at most so many times."""
     path, now, promised = Way(), start, None
     for k in range(3):
@@ -154,7 +158,7 @@ def walk(s: Scenario, start: Deployment, rival: "object", rounds: int) -> Way:
             records = s.play(now, SEEN, 100 + k)
             if promised is not None:
                 path.errors.append(_error(s, now, promised))
-            then, decision = rival(s, now, records)  # type: ignore[operator]
+            then, decision = rival(s, now, records)
             promised = None
             if decision is not None:
                 path.verdicts.append(decision.verdict)
@@ -169,9 +173,9 @@ def walk(s: Scenario, start: Deployment, rival: "object", rounds: int) -> Way:
     return path
 
 
-def _error(s: Scenario, now: Deployment, promised: "object") -> tuple[float, float]:
+def _error(s: Scenario, now: Deployment, promised: Proposal) -> tuple[float, float]:
     ttft, tpot = s.p99s_ms(now, SEEN, 777)
-    said = (promised.predicted_ttft_p99_ms, promised.predicted_tpot_p99_ms)  # type: ignore[attr-defined]
+    said = (promised.predicted_ttft_p99_ms, promised.predicted_tpot_p99_ms)
     return tuple(  # type: ignore[return-value]
         a / b - 1 if a is not None and b > 0 else math.nan
         for a, b in zip(said, (ttft, tpot), strict=True)

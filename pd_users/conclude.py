@@ -17,7 +17,8 @@ from rich.console import Console
 from pd_users import VERSION
 from pd_users.accounting import account
 from pd_users.conductor import Run, Seat
-from pd_users.cures import cures_for, evidence_of, tpot_jitter
+from pd_users.cures import cures_for, evidence_of, pages_for, tpot_jitter
+from pd_users.endpoint import shown_url
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
 from pd_users.spec import RunSpec
@@ -97,7 +98,7 @@ def _cures(run: Run, measurement: Measurement) -> list[str]:
     told = evidence_of(str(error.error) for error in run.locust_errors())
     lines = cures_for(failed, told)
     if failed:
-        lines.append("Every failure with its cure: docs/troubleshooting.md.")
+        lines.append(f"More on each failure: {', '.join(pages_for(failed, told))}")
     jitter = tpot_jitter(measurement)
     return [*lines, jitter] if jitter else lines
 
@@ -115,7 +116,7 @@ def context_of(
     return RunContext(
         run_id=spec.run_id,
         seed=spec.options.seed,
-        target=spec.host,
+        target=shown_url(spec.host),
         model=spec.model,
         workers=len(seats),
         versions={

@@ -180,6 +180,12 @@ def cures_for(failed: Mapping[str, int], evidence: Mapping[str, str] | None = No
     return lines
 
 
+def pages_for(failed: Iterable[str], evidence: Mapping[str, str]) -> list[str]:
+    """Where docs/troubleshooting.md says more on each failure that occurred."""
+    names = (diagnose_evidence(name, evidence.get(name, "")) for name in failed)
+    return [f"docs/troubleshooting.md#{name}" for name in dict.fromkeys(names)]
+
+
 def diagnose_evidence(failure: str, evidence: str) -> str:
     """``diagnose`` for the one line that a failed request leaves: ``HTTP 401: ...``."""
     found = re.match(r"HTTP (\d{3}) ?(.*)", evidence, re.S)

@@ -14,11 +14,12 @@ from rich.console import Console
 
 from pd_users import VERSION, options
 from pd_users.checks import CONNECTION, KEY, PERFORMANCE, as_json, exit_code, summary_line, table
+from pd_users.endpoint import shown_url
 from pd_users.evidence import mask
 from pd_users.examination import Visit, examine
 from pd_users.options import DEFAULT_SLO_MS
 from pd_users.preflight import Learned
-from pd_users.secrets import KEY_AS_ARGUMENT
+from pd_users.secrets import KEY_AS_ARGUMENT, guard_logs, is_key_given
 from planner.config import load_plan
 from planner.errors import PlanError
 from workloads.errors import ConfigError
@@ -105,6 +106,9 @@ def learned_facts(learned: Learned | None) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine, print, and return the exit code."""
+    guard_logs()
+    if is_key_given(sys.argv[1:] if arguments is None else arguments):
+        parser().error("--api-key")
     given = parser().parse_args(arguments)
     try:
         visit = visit_of(given)
@@ -117,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         told = {
             "version": VERSION,
-            "host": visit.host,
+            "host": shown_url(visit.host),
             **as_json(checks, learned_facts(visit.learned)),
         }
         print(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode())  # noqa: T201

@@ -7,6 +7,7 @@ import orjson
 from pd_users.channel import EXTRAS, RUNNING_USAGE, TEXT, USAGE
 from pd_users.checks import CONNECTION, FAIL, OK, WARN, Check, DiagnosisError
 from pd_users.client import Client
+from pd_users.endpoint import shown_url
 from pd_users.errors import TargetError
 from pd_users.evidence import mask
 from pd_users.instances import Instances
@@ -189,7 +190,10 @@ def _metrics_check(role: str, url: str, bad: str) -> Check:
     if not any(r.role in ("", role) for r in readings):
         says = readings[0].role
         return _check(
-            name, f"{url} says that it is {says}", bad, f"give it as --{says}-metrics-url"
+            name,
+            f"{shown_url(url)} says that it is {says}",
+            bad,
+            f"give it as --{says}-metrics-url",
         )
     mine = [r for r in readings if r.role in ("", role)]
     values = [
@@ -199,4 +203,6 @@ def _metrics_check(role: str, url: str, bad: str) -> Check:
         if n in r.gauges
     ]
     many = f", {len(mine)} instances" if len(mine) > 1 else ""
-    return _check(name, f"{url}: {mine[0].engine}{many}, {', '.join(values) or 'no gauges'}")
+    return _check(
+        name, f"{shown_url(url)}: {mine[0].engine}{many}, {', '.join(values) or 'no gauges'}"
+    )

@@ -13,6 +13,7 @@ import gevent
 from pd_users.checks import FAIL, OK, PERFORMANCE, WARN, Check, DiagnosisError
 from pd_users.client import Client
 from pd_users.cures import cure
+from pd_users.endpoint import shown_url
 from pd_users.errors import TargetError
 from pd_users.loop_lag import LoopLag
 from pd_users.plain_reading import PlainReader, PlainReading
@@ -222,7 +223,7 @@ def channel_check(through: Alone, direct: Alone, direct_host: str) -> Check:
     """What the channel adds to TTFT and TPOT. Pure."""
     ttft, tpot = through.ttft_ms - direct.ttft_ms, through.tpot_ms - direct.tpot_ms
     found = (
-        f"TTFT {through.ttft_ms:.1f} ms, {direct.ttft_ms:.1f} ms at {direct_host}: "
+        f"TTFT {through.ttft_ms:.1f} ms, {direct.ttft_ms:.1f} ms at {shown_url(direct_host)}: "
         f"it adds {ttft:.1f} ms (TPOT {tpot:+.2f} ms)"
     )
     if ttft > max(20.0, 0.2 * direct.ttft_ms):

@@ -12,6 +12,7 @@ from workloads.errors import ConfigError
 _ROUTES = ("/chat/completions", "/completions", "/models")
 _VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*$")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET_QUERY = re.compile(r"(?i)[?&][\w.-]*(key|token|secret|password|signature|sig|auth)[\w.-]*=")
 _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\xa0-\xff]")
 
 
@@ -85,7 +86,7 @@ def parse_base_url(
 
 
 def _split(url: str) -> SplitResult:
-    shown = _shown(url)
+    shown = shown_url(url)
     if "://" not in url:
         raise ConfigError(
             f"The base URL {shown!r} has no scheme: write http://{shown} or https://{shown}."
@@ -93,8 +94,10 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ConfigError(f"The base URL {shown!r} cannot be read: {error}.") from None
+    except ValueError:
+        raise ConfigError(
+            f"The base URL {shown!r} cannot be read: expected http://HOST:PORT, port 1 to 65535."
+        ) from None
     if parts.scheme not in ("http", "https"):
         raise ConfigError(f"The base URL {shown!r} must begin with http:// or https://.")
     if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f\x7f-\U0010ffff]", url):
@@ -104,14 +107,26 @@ def _split(url: str) -> SplitResult:
             f"The base URL of {parts.hostname} holds a user name or password: give the key by "
             "its own option or environment variable instead."
         )
+    if _SECRET_QUERY.search(f"?{parts.query}"):
+        raise ConfigError(
+            f"The base URL of {parts.hostname} holds a key in its query: give it by --api-key-env "
+            "or --api-key-file, and its header in a channel file (auth_header)."
+        )
     if parts.fragment:
         raise ConfigError(f"The base URL {shown!r} has a fragment (#...): leave it out.")
     return parts
 
 
-def _shown(url: str) -> str:
-    """A URL for an error message: on one line, never with a password."""
-    return "".join(c for c in url.rsplit("@", 1)[-1][:100] if c.isprintable())
+def shown_url(url: str) -> str:
+    """A URL for people: on one line, never with a user, a password or a query."""
+    scheme, mark, rest = url.strip().partition("://")
+    whole = rest if mark else scheme
+    rest = re.split(r"[?#]", whole, maxsplit=1)[0]
+    if "@" in whole[len(rest) :] and "@" not in rest:
+        rest = "***"  # a password may hold a question mark
+    rest = rest.rsplit("@", 1)[-1]
+    text = f"{scheme}://{rest}" if mark else rest
+    return "".join(c for c in text[:100] if c.isprintable())
 
 
 def _base_and_api(path: str) -> tuple[str, str]:
@@ -175,7 +190,7 @@ def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> 
         proxy = f"http://{proxy}"
     parts = urlsplit(proxy)
     if parts.scheme != "http" or not parts.hostname:
-        shown = _shown(proxy)
+        shown = shown_url(proxy)
         raise ConfigError(
             f"{scheme.upper()}_PROXY names {shown!r}: only http:// proxies are supported; set "
             f"NO_PROXY={host} to go without."

@@ -18,7 +18,7 @@ from pd_users.evidence import mask
 from pd_users.lifecycle import Lifecycle
 from pd_users.ports import open_to_all, taken_port, tell_taken_master_port
 from pd_users.scenario import run_scenario
-from pd_users.secrets import KEY_AS_ARGUMENT
+from pd_users.secrets import KEY_AS_ARGUMENT, guard_logs, is_key_given
 from pd_users.web import add_pages
 from pd_users.worker import Worker
 
@@ -38,6 +38,8 @@ def install() -> None:
 def _declare(parser: Any, **_kw: Any) -> None:
     options.declare(parser)
     parser.error = functools.partial(_refuse, parser.error)
+    if is_key_given(sys.argv[1:]):
+        parser.error(KEY_AS_ARGUMENT)
 
 
 def _refuse(error: Callable[[str], NoReturn], message: str) -> NoReturn:
@@ -48,6 +50,8 @@ def _refuse(error: Callable[[str], NoReturn], message: str) -> NoReturn:
 
 
 def _init(environment: Environment, **_kw: Any) -> None:
+    guard_logs()
+    gevent.get_hub().print_exception = _log_exception
     asked: Any = environment.parsed_options
     if asked.scenario:
         sys.exit(run_scenario(environment))
@@ -55,6 +59,11 @@ def _init(environment: Environment, **_kw: Any) -> None:
         _init_worker(environment)
     else:
         _init_leader(environment)
+
+
+def _log_exception(_context: Any, *what: Any) -> None:
+    """In place of gevent's own print of a failed greenlet: logs are masked, its print is not."""
+    logging.getLogger("pd_users").critical("A greenlet failed:", exc_info=what)
 
 
 def _init_worker(environment: Environment) -> None:

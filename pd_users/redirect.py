@@ -2,7 +2,7 @@
 
 from urllib.parse import urljoin, urlsplit
 
-from pd_users.endpoint import Endpoint
+from pd_users.endpoint import Endpoint, shown_url
 from pd_users.failures import ExchangeError
 
 KEEPING = (307, 308)  # these keep the method and the body
@@ -22,18 +22,18 @@ def redirected(endpoint: Endpoint, target: str, status: int, location: str, meth
         )
     except ValueError:
         raise ExchangeError(
-            "redirect", f"redirect {status} to {location}, which is no URL"
+            "redirect", f"redirect {status} to {shown_url(location)}, which is no URL"
         ) from None
     if origin != (endpoint.scheme, endpoint.host, endpoint.port):
         raise ExchangeError(
             "redirect",
-            f"redirect {status} to {location}: another server than {endpoint.origin}, so neither "
+            f"redirect {status} to {shown_url(location)}: another server than {endpoint.origin}, so neither "
             "key nor body go there; make it the base URL if it is meant",
         )
     if status not in KEEPING and method != "GET":
         raise ExchangeError(
             "redirect",
-            f"redirect {status} to {location}: it would turn the {method} into a GET, so it is not "
+            f"redirect {status} to {shown_url(location)}: it would turn the {method} into a GET, so it is not "
             "followed; correct the base URL",
         )
     return there.path + (f"?{there.query}" if there.query else "")

@@ -6,15 +6,18 @@ errors name where it came from, and what is wrong with it, without a character o
 
 import logging
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pd_users.endpoint import clean_key
 from pd_users.evidence import mask
 from workloads.errors import ConfigError
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u00a0"
+_ARGUMENT = re.compile(r"--?api[-_]?k(ey?)?(=|$)|--?(api[-_]?)?(key|token|secret)(=|$)", re.I)
 _PLACEHOLDER = re.compile(
     r"""(?ix) (?: sk - )? (?: x{3,} | \.{3,} | \*{3,} | … ) | <.*> | \$ \{? \w+ \}?
     | (?: sk - )? (?: your | my ) [\w-]* key [\w-]* | (?: sk - )? (?: changeme | replace[\w-]*me | key | todo )
@@ -79,6 +82,11 @@ def read_key_file(path: Path) -> str:
     return text
 
 
+def is_key_given(arguments: Iterable[str]) -> bool:
+    """Whether a key itself seems to be among a command's arguments."""
+    return any(_ARGUMENT.match(argument) for argument in arguments)
+
+
 def looks_like_a_key(text: str) -> bool:
     """Whether a text that should be a name is a secret."""
     return mask(text) != text or not re.fullmatch(r"[A-Za-z_]\w{0,99}", text)
@@ -86,6 +94,7 @@ def looks_like_a_key(text: str) -> bool:
 
 def _key(raw: str, source: str) -> Key:
     text, tidied = tidy(raw)
+    KNOWN.update(form for form in (text, raw.strip()) if len(form) >= MIN_SECRET)
     if _PLACEHOLDER.fullmatch(text):
         raise ConfigError(f"The API key from {source} is a placeholder, not a key.")
     try:
@@ -121,31 +130,37 @@ def _steps(text: str) -> Iterable[tuple[str, str]]:
     yield "the word Bearer", re.sub(r"(?i)^(authorization:\s*)?bearer\s+", "", text)
 
 
-def guard_logs(secrets: Iterable[str]) -> None:
-    """From here on no handler of this process lets these secrets through."""
-    known = tuple(secret for secret in secrets if secret)
-    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
-    for handler in {h for log in loggers for h in log.handlers} if known else ():
-        if not any(isinstance(f, MaskingFilter) and f.covers(known) for f in handler.filters):
-            handler.addFilter(MaskingFilter(known))
+MIN_SECRET = 6  # shorter ones would blot out words
+KNOWN: set[str] = set()  # every key this process has found, for the logs
 
 
 class MaskingFilter(logging.Filter):
     """Takes secrets out of what is logged, the text of exceptions included."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str] = KNOWN) -> None:
         super().__init__()
-        self._secrets = tuple(secrets)
-
-    def covers(self, secrets: Iterable[str]) -> bool:
-        """Whether all of these are masked."""
-        return set(secrets) <= set(self._secrets)
+        self._secrets = secrets  # read at each record: a key may be found later
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Mask the message in place; never drops a record."""
-        record.msg, record.args = mask(record.getMessage(), self._secrets), None
+        record.msg, record.args = mask(record.getMessage(), tuple(self._secrets)), None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
-            record.exc_text = mask(record.exc_text, self._secrets)
+            record.exc_text = mask(record.exc_text, tuple(self._secrets))
         return True
+
+
+def guard_logs(secrets: Iterable[str] = ()) -> None:
+    """From here on no log handler lets a known key or these through; what nobody caught is logged."""
+    KNOWN.update(filter(None, secrets))
+    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    for handler in filter(None, (*handlers, logging.lastResort)):
+        if not any(isinstance(one, MaskingFilter) for one in handler.filters):
+            handler.addFilter(MaskingFilter())
+
+    def uncaught(*what: Any) -> None:
+        logging.getLogger("pd_users").critical("Uncaught:", exc_info=what)
+
+    sys.excepthook = uncaught

@@ -16,7 +16,7 @@ import gevent
 import orjson
 
 from pd_users.client import Client
-from pd_users.endpoint import parse_base_url
+from pd_users.endpoint import parse_base_url, shown_url
 from pd_users.errors import TargetError
 from pd_users.signals import Reading, read_page
 from pd_users.timeouts import Timeouts
@@ -165,7 +165,7 @@ def notes(pages: Sequence[Page]) -> list[str]:
             out.append(f"{page.errors} of {page.polls} polls failed: {page.last_error}")
         if page.says_role:
             out.append(
-                f"{page.url} was given as {page.role}, but says that it is {page.says_role}: "
+                f"{shown_url(page.url)} was given as {page.role}, but says that it is {page.says_role}: "
                 "it is counted as that."
             )
     return out
@@ -177,7 +177,7 @@ def summarise(page: Page, since_s: float, until_s: float) -> list[dict[str, Any]
     for instance, whole in sorted(page.series.items()) or [("", [])]:
         series = [(t, r) for t, r in whole if since_s <= t <= until_s]
         entry: dict[str, Any] = {
-            "url": page.url,
+            "url": shown_url(page.url),
             "instance": instance,
             "engine": series[-1][1].engine if series else "",
             "polls": len(series),

@@ -1,13 +1,14 @@
 """The web UI's part: options checked before the start, and the /capacity page.
 
 Everything is behind Locust's own login where one is set. The page shows text that came from the
-target only as text (``textContent``), never as HTML, and has no route that changes anything.
+target only as text (``textContent``), never as HTML. Another site's page can neither start or stop
+a run nor read one: Locust answers any origin (CORS), so requests from elsewhere are refused here.
 """
 
 from locust.env import Environment
 from locust.util.timespan import parse_timespan
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,32 @@ from urllib.parse import urlsplit
 from flask import Blueprint, Response, jsonify, request
 from werkzeug.datastructures import ImmutableMultiDict
 
+from pd_users.endpoint import shown_url
 from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
 CHANGING_GETS = ("/stop", "/stats/reset")  # Locust's own, although they are GETs
 PAGE = Path(__file__).with_name("capacity.html")
+
+
+def is_foreign(method: str, path: str, host: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser sends this for a page of another site; a link to a page is allowed.
+
+    Browsers say so themselves (Sec-Fetch-Site), older ones by Origin; other programs send neither.
+    """
+    site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+    if site is not None:
+        reads = method in ("GET", "HEAD") and not path.rstrip("/").endswith(CHANGING_GETS)
+        is_link = reads and headers.get("Sec-Fetch-Mode") == "navigate"
+        return site not in ("same-origin", "none") and not is_link
+    return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def _refuse_foreign() -> Response | None:
+    if not is_foreign(request.method, request.path, request.host, dict(request.headers)):
+        return None
+    return Response("A page of another site may not use this one.", 403, mimetype="text/plain")
 
 
 def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
@@ -34,32 +55,17 @@ def add_pages(environment: Environment, lifecycle: Lifecycle) -> None:
         "/capacity/plotly.js": _plotly,
         "/capacity/data": lambda: jsonify(_data(lifecycle)),
         "/capacity/report": lambda: _report(lifecycle),
+        "/docs/troubleshooting.md": _troubleshooting,  # where the report's links lead
     }
     for path, view in views.items():
         endpoint = path.strip("/").replace("/", "_").replace(".", "_")
         pages.add_url_rule(path, endpoint, _behind_login(web_ui, view))
     web_ui.app.register_blueprint(pages)
-    web_ui.app.before_request(_refuse_foreign)
+    web_ui.app.before_request(_refuse_foreign)  # Locust's own routes too
     start = web_ui.app.view_functions["locust.swarm"]
     web_ui.app.view_functions["locust.swarm"] = _behind_login(
         web_ui, lambda: _swarm(environment, lifecycle, start)
     )
-
-
-def _refuse_foreign() -> Response | None:
-    """Other sites' pages may not start, stop or change a run in this user's name."""
-    path = request.path.removesuffix("/")
-    if request.method in ("GET", "HEAD", "OPTIONS") and not path.endswith(CHANGING_GETS):
-        return None
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
-    else:  # an old browser, or no browser at all: that sends no Origin
-        foreign = origin is not None and urlsplit(origin).netloc != request.host
-    if foreign:
-        return Response("Refused: the request comes from another site.", 403)
-    return None
 
 
 def _behind_login(web_ui: Any, view: Callable[[], Response]) -> Callable[[], Response]:
@@ -73,6 +79,13 @@ def _plotly() -> Response:
     script = Response(get_plotlyjs(), mimetype="text/javascript")
     script.cache_control.max_age = 86_400
     return script
+
+
+def _troubleshooting() -> Response:
+    page = PAGE.parent.parent / "docs" / "troubleshooting.md"
+    if not page.exists():  # installed without the docs
+        return Response("docs/troubleshooting.md is in the source tree.", 404)
+    return Response(page.read_text(encoding="utf-8"), mimetype="text/plain")
 
 
 def _report(lifecycle: Lifecycle) -> Response:
@@ -140,7 +153,7 @@ def _data(lifecycle: Lifecycle) -> dict[str, Any]:
         "state": state,
         "run_id": spec.run_id,
         "workload": spec.workload_name,
-        "host": spec.host,
+        "host": shown_url(spec.host),
         "rate_rps": spec.rate_rps,
         "slo_ms": {"ttft": spec.ttft_slo_ms, "tpot": spec.tpot_slo_ms},
         "in_flight": run.in_flight(),

@@ -1,6 +1,7 @@
 """The report as one page that needs no network; whatever came from outside is escaped."""
 
 import json
+import re
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,8 @@ from planner.report import (
 from planner.verdict import Decision, Proposal, counted, shown
 from planner.whatif import around
 
+_ENTRY = re.compile(r"docs/troubleshooting\.md#[a-z0-9-]+")
+
 
 def html(measurement: Measurement, decision: Decision, records: Records) -> str:
     """The report page."""
@@ -35,7 +38,7 @@ def html(measurement: Measurement, decision: Decision, records: Records) -> str:
         headline=escape(decision.headline()),
         plain=escape(plain_words(decision)),
         moves=_moves(decision),
-        reasons="".join(f"<li>{escape(r)}</li>" for r in decision.reasons),
+        reasons="".join(f"<li>{_linked(escape(r))}</li>" for r in decision.reasons),
         next=f"<pre>{escape(decision.next_command)}</pre>" if decision.next_command else "",
         head="".join(f"<th>{escape(name)}</th>" for name in HEAD),
         cells=_cells(m),
@@ -49,6 +52,11 @@ def html(measurement: Measurement, decision: Decision, records: Records) -> str:
         plotly=_plotly(),
         figures=_json(shapes),
     )
+
+
+def _linked(text: str) -> str:
+    """Escaped text whose entries of the troubleshooting page are links, as seen from runs/<run>/."""
+    return _ENTRY.sub(r'<a href="../../\g<0>">\g<0></a>', text)
 
 
 def _subtitle(m: Measurement) -> str:

@@ -112,11 +112,16 @@ class Finished:
         return [r for r in self.records if r["outcome"] == "ok"]
 
 
-def own_master_port() -> dict[str, str]:
-    """A master of a test keeps off Locust's usual port, which may be taken."""
+def free_port() -> int:
+    """A port that nothing listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+        return int(probe.getsockname()[1])
+
+
+def own_master_port() -> dict[str, str]:
+    """A master of a test keeps off Locust's usual port, which may be taken."""
+    port = str(free_port())
     return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_NODE_PORT": port}
 
 

@@ -1,6 +1,7 @@
 """Each trouble by its name, with the right cure."""
 
 import re
+from html import escape
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,11 @@ from pd_users.cures import (
     diagnose,
     diagnose_evidence,
     evidence_of,
+    pages_for,
     tpot_jitter,
 )
 from pd_users.failures import FAILURES, failure_of_status
+from planner.page import _linked
 from tests.processes import ROOT
 
 DOC = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -115,6 +118,15 @@ def test_the_lines_of_a_run_name_the_finer_trouble_the_most_frequent_first() -> 
     assert lines[1].startswith("2 x auth (key-expired): ")
     assert lines[2].startswith("1 x reset: ")
     assert cures_for({"auth": 2})[0].startswith("2 x auth: ")
+
+
+def test_a_run_names_the_entries_of_the_page_and_the_report_links_them() -> None:
+    told = pages_for({"auth": 3, "reset": 1}, {"auth": "HTTP 401: OAuth token has expired."})
+    assert told == ["docs/troubleshooting.md#key-expired", "docs/troubleshooting.md#reset"]
+    assert all(f"### `{entry.partition('#')[2]}`" in DOC for entry in told)
+    linked = _linked(escape(f"<b>{told[1]}, more"))
+    target = "docs/troubleshooting.md#reset"
+    assert linked == f'&lt;b&gt;<a href="../../{target}">{target}</a>, more'
 
 
 def test_locusts_error_texts_are_evidence() -> None:

@@ -40,7 +40,12 @@ def status(url: str, body: bytes | None, headers: dict[str, str]) -> int:
         ("/stats/reset", None, {"Sec-Fetch-Site": "cross-site"}, True),
         ("/swarm", b"rate=fast", {"Sec-Fetch-Site": "same-origin"}, False),
         ("/swarm", b"rate=fast", {}, False),  # curl
-        ("/capacity", None, {"Sec-Fetch-Site": "cross-site"}, False),  # a link from elsewhere
+        (
+            "/capacity",
+            None,
+            {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+            False,
+        ),  # a link from elsewhere
     ],
 )
 def test_other_sites_press_no_button(

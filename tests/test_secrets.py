@@ -1,11 +1,16 @@
 """Keys come from the environment or a file, are tidied, and are never seen."""
 
+import contextlib
 import gzip
+import json
 import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -14,9 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pd_users.channel import DEFAULT
+from pd_users.endpoint import parse_base_url, shown_url
 from pd_users.secrets import Key, MaskingFilter, find_key, tidy
 from pd_users.target import endpoint_of
-from tests.processes import ROOT, Locust, emulator, headless
+from tests.processes import ROOT, Locust, emulator, free_port, headless
+from tests.relay import relaying
 from workloads.errors import ConfigError
 
 SECRET = "sk-very-Secret-0123456789"
@@ -149,7 +156,7 @@ from pd_users.users import PDUser
 from pd_users.hooks import install
 class Crashing(PDUser):
     def build_request(self, arrival):
-        raise RuntimeError(f"crash with {self.target} {self.target.endpoint}")
+        raise RuntimeError(f"crash with {self.target} {self.target.endpoint} {self.target.endpoint.key}")
 install()
 """
 
@@ -210,6 +217,135 @@ def test_no_process_title_holds_the_key(tmp_path: Path) -> None:
         assert not [line for line in command_lines() if SECRET in line]
         finished = run.finish(60)
     assert leaks(tmp_path, finished.output) == []
+
+
+ROUTES = (
+    *("/", "/capacity", "/capacity/data", "/capacity/report", "/stats/requests", "/stats/report"),
+    *(
+        "/stats/requests/csv",
+        "/stats/failures/csv",
+        "/exceptions",
+        "/exceptions/csv",
+        "/logs",
+        "/tasks",
+    ),
+)
+
+
+def pages(url: str) -> Iterator[tuple[str, str]]:
+    """Every page and JSON route, as far as it is there."""
+    for route in ROUTES:
+        try:
+            with urllib.request.urlopen(url + route, timeout=10) as answer:
+                yield route, answer.read().decode("utf-8", "replace")
+        except urllib.error.HTTPError as error:
+            with error:
+                assert error.code == 404  # noqa: PT017
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["good", "failing", "crash"])
+def test_neither_the_web_pages_nor_the_wire_nor_ps_show_the_key(tmp_path: Path, kind: str) -> None:
+    """Master with web UI and one worker; what they say to each other goes through a relay."""
+    server_env = {"EMULATOR_KEY": SECRET}
+    faults = ("--fault", "401=0.3", "--fault", "503=0.2") if kind == "failing" else ()
+    file = tmp_path / "crashing.py"
+    file.write_text(CRASH)
+    env = {"MY_TEST_KEY": SECRET, "PYTHONPATH": str(ROOT)}
+    files = tmp_path / "files"
+    own = {"file": str(file)} if kind == "crash" else {}
+    port, web_port = free_port(), free_port()
+    with emulator("--api-key-env", "EMULATOR_KEY", *faults, env=server_env) as cluster:
+        arguments = (
+            *("--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)),
+            *("--web-host", "127.0.0.1", "--web-port", str(web_port), "--expect-workers", "1"),
+            *("--autostart", "--autoquit", "6", "--logfile", str(tmp_path / "master.log")),
+            *("--csv", str(files / "stats"), "--html", str(files / "locust.html")),
+            *("-H", cluster.url, *RUN, "--keep-going", "--no-preflight", "--model", "emulated"),
+        )
+        files.mkdir()
+        with relaying(port) as relay:
+            master = Locust(*arguments, run_dir=tmp_path / "runs", env=env, **own)
+            worker = Locust(
+                *("--worker", "--master-host", "127.0.0.1", "--master-port", str(relay.port)),
+                *("--api-key-env", "MY_TEST_KEY"),
+                run_dir=tmp_path / "runs",
+                env=env,
+                **own,
+            )
+            url = f"http://127.0.0.1:{web_port}"
+            eventually(lambda: json.loads(dict(pages(url))["/capacity/data"])["state"] == "done")
+            told = dict(pages(url))
+            assert [route for route, text in told.items() if SECRET in text] == []
+            assert len(told) >= 10, sorted(told)
+            titles = subprocess.run(
+                ["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True
+            )
+            assert SECRET not in titles.stdout
+            assert not [line for line in command_lines() if SECRET in line]
+            finished, of_worker = master.finish(60), worker.finish(60)
+            assert b"pd_records" in relay.said  # it really went this way, and can be read
+            assert b"MY_TEST_KEY" in relay.said
+            assert SECRET.encode() not in relay.said
+    assert leaks(tmp_path, finished.output + of_worker.output) == []
+    if kind == "crash":
+        assert "crash with" in finished.output + of_worker.output + told["/logs"]
+
+
+def eventually(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Ask again until it is so; the server behind the question may not be up yet."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(OSError):
+            if is_so():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+ARGUMENTS = [
+    (f"--api-key={SECRET}",),
+    ("--api-key", "plainsecretword99"),
+    ("--api-ke=plainsecretword99",),
+    ("--apikey=plainsecretword99",),
+    ("--api-key-env", SECRET),
+    (f"--my-option={SECRET}",),
+]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=range(len(ARGUMENTS)))
+def test_a_key_as_an_argument_is_refused_without_its_echo(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    finished = headless("-t", "1", *arguments, run_dir=tmp_path, timeout_s=30)
+    assert finished.code in (1, 2)
+    assert "plainsecretword99" not in finished.output
+    assert SECRET not in finished.output
+    assert "error" in finished.output
+    assert "Traceback" not in finished.output
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:pass@host:8000/v1?api-version=3", "http://host:8000/v1"),
+        ("http://user:pa?ss@host/", "http://***"),
+        ("user:pass@host?x=1", "host"),
+        ("https://host/api#part", "https://host/api"),
+        ("/v1/models?code=1", "/v1/models"),
+    ],
+)
+def test_a_url_is_shown_without_user_and_query(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize("query", ["key=abcdef99", "api_key=abcdef99", "v=1&access_token=abcdef99"])
+def test_a_key_in_a_urls_query_is_refused(query: str) -> None:
+    with pytest.raises(ConfigError, match="holds a key in its query") as told:
+        parse_base_url(f"http://host/v1?{query}")
+    assert "abcdef99" not in str(told.value)
+    assert parse_base_url("http://host/v1?api-version=3").query == "api-version=3"
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import threading
 import urllib.error
 import urllib.parse
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.processes import Locust
+from pd_users.web import is_foreign
+from tests.processes import Locust, free_port
 
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -22,12 +22,6 @@ QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +157,55 @@ def wrong_form_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     locust.process.terminate()
     locust.finish(30)
+
+
+SAME = {"Sec-Fetch-Site": "same-origin"}
+CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "foreign"),
+    [
+        ("POST", {}, False),  # curl, and programs
+        ("POST", SAME, False),
+        ("POST", {**SAME, "Origin": "https://proxy.example"}, False),  # behind a proxy
+        ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, False),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, False),
+        ("POST", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, True),
+        ("GET", CROSS, True),
+        ("POST", {"Sec-Fetch-Site": "same-site"}, True),
+        ("POST", {"Origin": "http://127.0.0.1:8089"}, False),
+        ("POST", {"Origin": "http://127.0.0.1:9999"}, True),
+        ("POST", {"Origin": "null"}, True),
+        ("GET", {"Origin": "https://evil.example"}, True),
+    ],
+)
+def test_requests_for_pages_of_another_site_are_told(
+    method: str, headers: dict[str, str], foreign: bool
+) -> None:
+    assert is_foreign(method, "/capacity", "127.0.0.1:8089", headers) is foreign
+
+
+def test_a_link_to_what_changes_something_is_refused() -> None:
+    link = {**CROSS, "Sec-Fetch-Mode": "navigate"}
+    assert is_foreign("GET", "/base/stop", "h", link)
+    assert not is_foreign("GET", "/base/stop", "h", SAME)
+
+
+@pytest.mark.parametrize("route", ["/swarm", "/stop", "/stats/reset", "/capacity/data", "/logs"])
+def test_another_sites_page_is_refused(wrong_form_url: str, route: str) -> None:
+    body = b"rate=1" if route == "/swarm" else None
+    for headers in ({"Origin": "https://evil.example"}, CROSS):
+        asked = urllib.request.Request(wrong_form_url + route, body, headers=headers)
+        with pytest.raises(urllib.error.HTTPError) as told:
+            urllib.request.urlopen(asked, timeout=10)
+        with told.value as answer:
+            assert answer.code == 403
+
+
+def test_the_reports_links_lead_to_the_troubleshooting_page(wrong_form_url: str) -> None:
+    there = urllib.parse.urljoin(
+        f"{wrong_form_url}/capacity/report", "../../docs/troubleshooting.md"
+    )
+    with urllib.request.urlopen(there, timeout=10) as answer:
+        assert "### `decode-unregistered`" in answer.read().decode()
