@@ -6,14 +6,17 @@ from locust.runners import LocalRunner, WorkerRunner
 
 import functools
 import signal
+import sys
 from typing import Any
 
 import gevent
 
 from pd_users import options
 from pd_users.lifecycle import Lifecycle
+from pd_users.login import add_login
 from pd_users.web import add_pages
 from pd_users.worker import Worker
+from workloads.errors import ConfigError
 
 
 def install() -> None:
@@ -36,6 +39,14 @@ def _init(environment: Environment, **_kw: Any) -> None:
         _init_leader(environment)
 
 
+def _add_login_or_exit(environment: Environment) -> None:
+    try:
+        add_login(environment)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+
+
 def _init_worker(environment: Environment) -> None:
     worker = Worker(environment)
     environment.events.quitting.add_listener(worker.on_quitting)
@@ -52,5 +63,6 @@ def _init_leader(environment: Environment) -> None:
     environment.events.quit.add_listener(lifecycle.on_quit)
     gevent.signal_handler(signal.SIGINT, lifecycle.on_sigint)
     if environment.web_ui is not None:
+        _add_login_or_exit(environment)
         add_pages(environment, lifecycle)
     lifecycle.get_ready()

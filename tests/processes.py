@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -112,11 +113,24 @@ class Finished:
         return [r for r in self.records if r["outcome"] == "ok"]
 
 
-def own_master_port() -> dict[str, str]:
-    """A master of a test keeps off Locust's usual port, which may be taken."""
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+        return int(probe.getsockname()[1])
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float) -> None:
+    """Ask again and again until it is true; fails when that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"not true within {timeout_s:g} s"
+        time.sleep(0.1)
+
+
+def own_master_port() -> dict[str, str]:
+    """A master of a test keeps off Locust's usual port, which may be taken."""
+    port = str(free_port())
     return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_NODE_PORT": port}
 
 
