@@ -28,7 +28,14 @@ def missing() -> str:
     if os.geteuid() != 0:
         return "dockerd and debootstrap need root"
     lacking = [name for name in PIECES if shutil.which(name) is None]
-    return f"not installed: {', '.join(lacking)}" if lacking else ""
+    if lacking:
+        return f"not installed: {', '.join(lacking)}"
+    rules = subprocess.run(
+        ["iptables", "-S", "FORWARD"], capture_output=True, text=True, check=False
+    )
+    if "-P FORWARD DROP" in rules.stdout:
+        return "the firewall of this machine (perhaps another Docker's) keeps containers apart"
+    return ""
 
 
 @dataclass
@@ -102,7 +109,9 @@ def docker(folder: Path) -> Iterator[Docker]:
         running("docker-compose", "down", "-v", "--remove-orphans", "-t", "1", check=False)
         daemon.terminate()
         daemon.wait(timeout=30)
-        subprocess.run(["umount", "-q", folder / "data"], check=False)
+        for mounted in Path("/proc/mounts").read_text().splitlines():
+            if mounted.split()[1].startswith(str(folder)):
+                subprocess.run(["umount", "-q", mounted.split()[1]], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 

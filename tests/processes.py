@@ -138,12 +138,17 @@ class Locust:
     """One ``locust`` process; its output is read by a thread, so that it never blocks."""
 
     def __init__(
-        self, *arguments: str, run_dir: Path, env: dict[str, str] | None = None, file: str = ""
+        self,
+        *arguments: str,
+        run_dir: Path,
+        env: dict[str, str] | None = None,
+        file: str = "",
+        inside: tuple[str, ...] = (),  # a command that runs the rest of the line somewhere else
     ) -> None:
         self.run_dir = run_dir
         command = list(LOCUST) if not file else [*LOCUST[:-1], file]
         self.process = subprocess.Popen(
-            [*command, "--run-dir", str(run_dir), *arguments],
+            [*inside, *command, "--run-dir", str(run_dir), *arguments],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
