@@ -54,7 +54,7 @@ def measure(workers: int, rate: int, window_s: int) -> dict[str, Any]:
         ]
         try:
             memory = _watch_memory(master, watch, window_s)
-            output = master.communicate(timeout=300)[0]
+            output = master.communicate(timeout=600)[0]
             told = [json.loads(p.communicate(timeout=60)[0].splitlines()[-1]) for p in players]
         finally:
             for process in (master, *players):

@@ -29,6 +29,10 @@ sent: Counter[str] = Counter()
 count: Counter[str] = Counter()
 
 
+# Drawn once: what is under test is the master, and it shares its cores with us.
+DRAWN = np.random.default_rng(1).lognormal((-2.0, 0.8, -7.0), 0.5, (997, 3)).tolist()
+
+
 class SimulatedWorker:
     """One worker: greets, takes a run, reports rows that look like real ones."""
 
@@ -42,6 +46,9 @@ class SimulatedWorker:
         self._next = 0
         self._state, self._users = "ready", {"PDTraffic": 0}
         self._on = True
+        gaps: Counter[int] = Counter()
+        count_gaps(self._rng.lognormal(np.log(0.01), 0.1, int(rate_rps * 200)).tolist(), gaps)
+        self._gaps = list(gaps.items())
         self._loops = [gevent.spawn(f) for f in (self._listen, self._beat, self._stats, self._rows)]
         self._send("client_ready", __version__)
         self._send("pd_hello", {"version": VERSION, "machine": machine_id()})
@@ -103,9 +110,10 @@ class SimulatedWorker:
     def _stats(self) -> None:
         """Locust's own tables, as full as a real worker's."""
         gevent.sleep(self._rng.uniform(0, STATS_S))
+        table = self._table()
         while self._on:
             if self._start_clock_s:
-                self._send("stats", self._table())
+                self._send("stats", {**table, "user_classes_count": self._users})
             gevent.sleep(STATS_S)
 
     def _table(self) -> dict[str, Any]:
@@ -116,7 +124,6 @@ class SimulatedWorker:
                 stats.log_request(kind, NAME, value, 100)
         report = {"stats": stats.serialize_stats(), "errors": {}, "user_count": 0}
         report["stats_total"] = stats.total.get_stripped_report()
-        report["user_classes_count"] = self._users
         return report
 
     def _rows(self) -> None:
@@ -134,14 +141,12 @@ class SimulatedWorker:
         start_s = self._reported_s - self._start_clock_s
         self._reported_s += n / self._rate_rps
         rows = [self._row(start_s + k / self._rate_rps) for k in range(n)]
-        gaps: Counter[int] = Counter()
-        count_gaps(self._rng.lognormal(np.log(0.01), 0.1, n * 200).tolist(), gaps)
-        told = {"in_flight": n, "rows": wire.pack(rows), "gaps": list(gaps.items())}
+        told = {"in_flight": n, "rows": wire.pack(rows), "gaps": self._gaps}
         self._send("pd_records", {**self._run, **told})
         sent["requests"] += n
 
     def _row(self, due_s: float) -> RequestRecord:
-        wait_s, span_s, last_s = self._rng.lognormal((-2.0, 0.8, -7.0), 0.5).tolist()
+        wait_s, span_s, last_s = DRAWN[self._rng.integers(len(DRAWN))]
         sent_s, first_s = due_s + last_s, due_s + wait_s + 0.001
         planned = int(span_s * 100) + 2
         index, self._next = self._next, self._next + self._step

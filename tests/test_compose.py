@@ -83,8 +83,8 @@ def test_the_web_ui_asks_who_comes_and_the_workers_can_be_scaled(compose: Docker
     opener.open(f"{url}/sign-in", form, timeout=10).close()
 
     def workers() -> int:
-        with opener.open(f"{url}/stats/requests", timeout=10) as answer:
-            return len(json.load(answer)["workers"])
+        with opener.open(f"{url}/worker-count", timeout=10) as answer:
+            return int(json.load(answer)["worker_count"])
 
     wait_until(lambda: workers() == 3, 30)
     for service in ("emulator", "master", "worker"):
