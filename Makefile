@@ -54,7 +54,14 @@ bench-emulator: .venv/.ready  ## how late the emulator ticks
 bench-demo: .venv/.ready  ## both verdicts of the demo, five times
 	@$(PY) -m benchmarks.demo --repeat 5
 
+bench-scaling: .venv/.ready  ## what one master and a second worker carry
+	$(PY) -m benchmarks.backpressure
+	$(PY) -m benchmarks.workers
+
+bench-soak: .venv/.ready  ## 20 minutes at 100 req/s: does anything grow?
+	$(PY) -m benchmarks.soak
+
 fix: .venv/.ready  ## format and mend what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-.PHONY: help setup demo check test test-full test-compose bench bench-client bench-emulator bench-demo fix
+.PHONY: help setup demo check test test-full test-compose bench bench-client bench-emulator bench-demo bench-scaling bench-soak fix
