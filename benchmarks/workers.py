@@ -21,8 +21,8 @@ SCENE = rate(250_000)  # chunks per second that are offered to each worker: more
 GAIN = 1.5  # what is asked for
 
 
-def chunks_per_s(bench: Bench, workers: int) -> float:
-    """What so many workers carry together."""
+def chunks_per_s(bench: Bench, workers: int) -> tuple[float, float]:
+    """What so many workers carry together, and the server's CPU time for one chunk, µs."""
     flags = ["--ttft-ms", SCENE.ttft_ms, "--itl-ms", SCENE.itl_ms, *SCENE.server]
     command = [*bench.ahead(20), str(bench.server), *map(str, flags)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -42,9 +42,17 @@ def chunks_per_s(bench: Bench, workers: int) -> float:
                 for _ in range(workers)
             ]
             told = [process.communicate(timeout=120)[0].strip().splitlines() for process in running]
-            return sum(json.loads(lines[-1])["chunks_per_s"] for lines in told)
+            rows = [json.loads(lines[-1]) for lines in told]
+            spent_us = cpu_s(server.pid) * 1e6 / sum(r["chunks"] for r in rows)
+            return sum(r["chunks_per_s"] for r in rows), spent_us
         finally:
             server.kill()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(f) for f in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -57,8 +65,10 @@ def main() -> None:
         bench = build(Path(folder))
         for _ in range(options.repeats):
             for workers, seen in carried.items():
-                seen.append(chunks_per_s(bench, workers))
-                print(f"{workers} worker(s): {seen[-1]:10,.0f} chunks/s", flush=True)
+                carries, server_us = chunks_per_s(bench, workers)
+                seen.append(carries)
+                told = f"{carries:10,.0f} chunks/s, the server {server_us:.1f} µs of CPU for each"
+                print(f"{workers} worker(s): {told}", flush=True)
     gain = statistics.median(carried[2]) / statistics.median(carried[1])
     print(
         f"two carry {gain:.2f} times what one does, the server on the same {os.cpu_count()} cores"
