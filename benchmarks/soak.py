@@ -61,7 +61,7 @@ def soak(rate: int, window_s: int, settle_s: int) -> bool:
                 process.kill()
         (run,) = [json.loads(p.read_text()) for p in Path(folder).glob("*/run.json")]
     arrivals = run["arrivals"]
-    print(f"{arrivals['due']} due, {arrivals['succeeded']} succeeded, verdict {run['verdict']}")
+    print(f"{arrivals}, verdict {run['verdict']}, TTFT P99 {run['ttft_ms']['p99']:.0f} ms")
     return _judge(samples, rate * (window_s - settle_s))
 
 
