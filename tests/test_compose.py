@@ -71,6 +71,8 @@ def test_the_web_ui_asks_who_comes_and_the_workers_can_be_scaled(compose: Docker
     logs = compose("docker-compose", "logs", "--no-color", "master").stdout
     assert "error: --web-login: PD_WEB_USER is not set" in logs
 
+    # Workers that had greeted a master that is gone wait 60 s for it (Locust's own time): afresh.
+    compose("docker-compose", "down", "-t", "1")
     compose.set(WEB_USER="load", WEB_PASSWORD="a-word")
     compose(*up)
     url = f"http://127.0.0.1:{compose.settings['WEB_PORT']}"
