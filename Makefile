@@ -20,7 +20,7 @@ demo: .venv/.ready  ## the main job on the embedded emulator: too little P, a ve
 
 # A machine that is busy with something else can make a measured time wrong: what failed is run once
 # more, alone, and both results are printed.
-PURE := -m "not process and not full"
+PURE := -m "not process and not full and not compose"
 PROCESSES := -m "process and not full"
 
 check: .venv/.ready  ## ruff, mypy, pure tests
@@ -33,7 +33,15 @@ test: .venv/.ready  ## check, then the tests with real processes
 	$(PY) -m pytest -q $(PROCESSES) || $(PY) -m pytest -q --lf --lfnf=none $(PROCESSES)
 
 test-full: .venv/.ready  ## the whole matrices, cuts and fuzzing
-	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q
+	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q -m "not compose"
+
+# Root only. A daemon and a base image of its own; nothing is fetched but packages.
+test-compose: .venv/.ready  ## docker-compose.yml with a real Docker, made for the test and removed
+	@command -v dockerd >/dev/null && command -v docker-compose >/dev/null && command -v debootstrap >/dev/null || { \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    docker.io docker-compose debootstrap; } >/dev/null 2>&1 \
+	  || echo "Docker could not be installed: the tests say what is missing"
+	$(PY) -m pytest -q -rs -m compose tests/test_compose.py
 
 bench: bench-client bench-demo  ## measurements, side by side; not a test
 
@@ -52,7 +60,14 @@ bench-emulator: .venv/.ready  ## how late the emulator ticks
 bench-demo: .venv/.ready  ## both verdicts of the demo, five times
 	@$(PY) -m benchmarks.demo --repeat 5
 
+bench-scaling: .venv/.ready  ## what one master and a second worker carry
+	$(PY) -m benchmarks.backpressure
+	$(PY) -m benchmarks.workers
+
+bench-soak: .venv/.ready  ## 20 minutes at 100 req/s: does anything grow?
+	$(PY) -m benchmarks.soak
+
 fix: .venv/.ready  ## format and mend what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-.PHONY: help setup demo check test test-full bench bench-client bench-emulator bench-lag bench-planner bench-demo fix
+.PHONY: help setup demo check test test-full test-compose bench bench-client bench-emulator bench-lag bench-planner bench-demo bench-scaling bench-soak fix

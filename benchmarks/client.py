@@ -43,8 +43,11 @@ class Bench:
     def pinned(self, core: int, priority: int) -> list[str]:
         """What to put before a command."""
         core = min(core, (os.cpu_count() or 1) - 1)
-        ahead = ["chrt", "-f", str(priority)] if self.alone else []
-        return ["taskset", "-c", str(core), *ahead]
+        return ["taskset", "-c", str(core), *self.ahead(priority)]
+
+    def ahead(self, priority: int) -> list[str]:
+        """The same, on any core."""
+        return ["chrt", "-f", str(priority)] if self.alone else []
 
     @contextmanager
     def serving(self, scene: Scene) -> Iterator[str]:

@@ -16,11 +16,13 @@ import gevent
 from pd_users import options
 from pd_users.evidence import mask
 from pd_users.lifecycle import Lifecycle
+from pd_users.login import add_login
 from pd_users.ports import open_to_all, taken_port, tell_taken_master_port
 from pd_users.scenario import run_scenario
 from pd_users.secrets import KEY_AS_ARGUMENT, guard_logs, is_key_given
 from pd_users.web import add_pages
 from pd_users.worker import Worker
+from workloads.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,14 @@ def _log_exception(_context: Any, *what: Any) -> None:
     logging.getLogger("pd_users").critical("A greenlet failed:", exc_info=what)
 
 
+def _add_login_or_exit(environment: Environment) -> None:
+    try:
+        add_login(environment)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+
+
 def _init_worker(environment: Environment) -> None:
     worker = Worker(environment)
     environment.events.quitting.add_listener(worker.on_quitting)
@@ -83,6 +93,7 @@ def _init_leader(environment: Environment) -> None:
     gevent.signal_handler(signal.SIGINT, lifecycle.on_sigint)
     if environment.web_ui is not None:
         _mind_the_address(environment.parsed_options)
+        _add_login_or_exit(environment)
         add_pages(environment, lifecycle)
     lifecycle.get_ready()
 

@@ -31,7 +31,8 @@ def open_to_all(host: str, port: int) -> str:
         return ""
     return (
         f"The web UI on {host or '*'}:{port} has no login: whoever reaches it can start load on your target. "
-        "Bind it to this machine (--web-host 127.0.0.1), or set --web-login."
+        "Bind it to this machine (--web-host 127.0.0.1), or set --web-login, with PD_WEB_USER and "
+        "PD_WEB_PASSWORD in the environment."
     )
 
 

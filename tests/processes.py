@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -119,6 +120,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def wait_until(true: Callable[[], bool], timeout_s: float) -> None:
+    """Ask again and again until it is true; fails when that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"not true within {timeout_s:g} s"
+        time.sleep(0.1)
+
+
 def own_master_port() -> dict[str, str]:
     """A master of a test keeps off Locust's usual port, which may be taken."""
     port = str(free_port())
@@ -129,12 +138,17 @@ class Locust:
     """One ``locust`` process; its output is read by a thread, so that it never blocks."""
 
     def __init__(
-        self, *arguments: str, run_dir: Path, env: dict[str, str] | None = None, file: str = ""
+        self,
+        *arguments: str,
+        run_dir: Path,
+        env: dict[str, str] | None = None,
+        file: str = "",
+        inside: tuple[str, ...] = (),  # a command that runs the rest of the line somewhere else
     ) -> None:
         self.run_dir = run_dir
         command = list(LOCUST) if not file else [*LOCUST[:-1], file]
         self.process = subprocess.Popen(
-            [*command, "--run-dir", str(run_dir), *arguments],
+            [*inside, *command, "--run-dir", str(run_dir), *arguments],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
