@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from emulator.model import Deployment
 from planner.__main__ import main
 from planner.decision import decide
+from planner.records import Records
 from planner.rounds import trend
 from planner.run_files import write_run
 from tests.simulated import measured, play
@@ -17,8 +19,13 @@ SHORT = Deployment(1, 2, 64)
 PLAN = {"slo": {"ttft_p99_ms": 1200, "tpot_p99_ms": 60, "target_qps": 10}}
 
 
+@cache
+def seen(deployment: Deployment, rate_rps: float) -> Records:
+    return play(deployment, rate_rps, 60, 1)
+
+
 def written(folder: Path, deployment: Deployment, run_id: str, rate_rps: float = 10) -> Path:
-    records = play(deployment, rate_rps, 60, 1)
+    records = seen(deployment, rate_rps)
     m = measured(
         records, deployment, 60, (1200, 60), run_id=run_id, started_at=run_id, rate_planned_rps=10
     )
