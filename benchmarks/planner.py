@@ -157,7 +157,7 @@ def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
         if k < rounds:
             records = s.play(now, SEEN, 100 + k)
             if promised is not None:
-                path.errors.append(_error(s, now, promised))
+                path.errors.append(_error(s, now, promised, 100 + k))
             then, decision = rival(s, now, records)
             promised = None
             if decision is not None:
@@ -166,6 +166,10 @@ def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
                     promised = decision.proposal
             if then is None:
                 path.infeasible, then = True, now
+            if decision is not None and decision.verdict == "hold" and k == rounds - 1:
+                then = (
+                    now  # a smaller deployment is to be confirmed by a run, and there is none left
+                )
             if then == now:
                 promised = None
             now = then
@@ -173,8 +177,8 @@ def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
     return path
 
 
-def _error(s: Scenario, now: Deployment, promised: Proposal) -> tuple[float, float]:
-    ttft, tpot = s.p99s_ms(now, SEEN, 777)
+def _error(s: Scenario, now: Deployment, promised: Proposal, seed: int) -> tuple[float, float]:
+    ttft, tpot = s.p99s_ms(now, SEEN, seed)
     said = (promised.predicted_ttft_p99_ms, promised.predicted_tpot_p99_ms)
     return tuple(  # type: ignore[return-value]
         a / b - 1 if a is not None and b > 0 else math.nan

@@ -15,7 +15,7 @@ from planner.measurement import Measurement, RunContext, Size, Slo, measure
 from planner.records import Records
 from workloads.workload import load_workload
 
-SEEN = 4000  # requests of a run that a planner sees
+SEEN = 8000  # requests of a run that a planner sees: five to ten minutes
 CHECKED = 12_000  # of the run that checks what it left behind
 PROFILES = ("azure_conv_2023", "sharegpt_first_turn", "servegen_m_large", "arxiv_summarization")
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
