@@ -152,29 +152,24 @@ def judge(seed: int) -> Result:
 
 def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
     """Run, ask, change; at most so many times."""
-    path, now, promised = Way(), start, None
+    way, now, promised = Way(), start, None
     for k in range(3):
         if k < rounds:
             records = s.play(now, SEEN, 100 + k)
             if promised is not None:
-                path.errors.append(_error(s, now, promised, 100 + k))
+                way.errors.append(_error(s, now, promised, 100 + k))
             then, decision = rival(s, now, records)
-            promised = None
+            way.infeasible |= then is None
             if decision is not None:
-                path.verdicts.append(decision.verdict)
-                if decision.proposal is not None:
-                    promised = decision.proposal
-            if then is None:
-                path.infeasible, then = True, now
-            if decision is not None and decision.verdict == "hold" and k == rounds - 1:
-                then = (
-                    now  # a smaller deployment is to be confirmed by a run, and there is none left
-                )
-            if then == now:
-                promised = None
-            now = then
-        path.rounds.append(now)
-    return path
+                way.verdicts.append(decision.verdict)
+                # A smaller deployment is to be confirmed by a run: after the last one nobody goes there.
+                then = now if decision.verdict == "hold" and k == rounds - 1 else then
+            promised = (
+                decision.proposal if decision is not None and then not in (None, now) else None
+            )
+            now = then or now
+        way.rounds.append(now)
+    return way
 
 
 def _error(s: Scenario, now: Deployment, promised: Proposal, seed: int) -> tuple[float, float]:
@@ -262,11 +257,12 @@ def main() -> None:
     parser.add_argument("--scenarios", type=int, default=60)
     parser.add_argument("--full", action="store_true", help="300 scenarios")
     parser.add_argument("--first", type=int, default=0, help="number of the first scenario")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     given = parser.parse_args()
     count = 300 if given.full else given.scenarios
     results = []
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(given.processes) as pool:
         for result in pool.map(judge, range(given.first, given.first + count)):
             results.append(result)
             print(show(result), file=sys.stderr, flush=True)
