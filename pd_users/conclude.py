@@ -16,14 +16,16 @@ from rich.console import Console
 
 from pd_users import VERSION
 from pd_users.accounting import account
-from pd_users.conductor import Run, Seat
 from pd_users.cures import cures_for, evidence_of, pages_for, tpot_jitter
 from pd_users.endpoint import shown_url
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
+from pd_users.run import Run
+from pd_users.seats import Seat
 from pd_users.spec import RunSpec
 from planner.decision import Decision, decide
-from planner.measurement import Measurement, RunContext, Size, Slo, measure
+from planner.measure import measure
+from planner.measurement import Measurement, RunContext, Size, Slo
 from planner.records import Records
 from planner.report import console
 from planner.run_files import write_run

@@ -14,10 +14,11 @@ import gevent
 import numpy as np
 
 from pd_users.conclude import context_of
-from pd_users.conductor import Run
 from pd_users.prepare import Prepared
+from pd_users.run import Run
 from planner.decision import unsettled
-from planner.measurement import RunContext, measure
+from planner.measure import measure
+from planner.measurement import RunContext
 from planner.records import Records
 from planner.verdict import Decision
 

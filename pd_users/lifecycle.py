@@ -16,12 +16,13 @@ import gevent
 
 from pd_users.channel import find_channel
 from pd_users.conclude import Conclusion, conclude
-from pd_users.conductor import Conductor, Run
+from pd_users.conductor import Conductor
 from pd_users.embedded import EmbeddedEmulator
 from pd_users.errors import TargetError
 from pd_users.extension import extend
 from pd_users.prepare import Ask, Prepared, prepare, usual_slots
 from pd_users.progress import Progress
+from pd_users.run import Run
 from planner.errors import PlanError
 from workloads.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pd_users.conductor import Run
 from pd_users.records import OK
+from pd_users.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from pd_users.conductor import Run
 from pd_users.live import LiveView, live_view
+from pd_users.run import Run
 
 BAR_S = 0.5
 LINE_S = 10.0

@@ -12,7 +12,8 @@ import numpy as np
 from planner.calibrate import UNKNOWN_CAP, Calibration, calibrate
 from planner.config import Plan
 from planner.fit_prefill import PLAYED_WHOLE, beginning
-from planner.measurement import Measurement, Size, class_limits
+from planner.measure import class_limits
+from planner.measurement import Measurement, Size
 from planner.models import Layout, Traffic
 from planner.pipeline import play
 from planner.predict import TTFT_MARGIN, Forecast, Limits

@@ -11,7 +11,8 @@ from typing import Any
 
 from planner.attribution import Picture, picture
 from planner.config import Plan
-from planner.measurement import Measurement, Size, Spread, judged
+from planner.measure import judged
+from planner.measurement import Measurement, Size, Spread
 from planner.models import Layout
 from planner.predict import headroom_rps
 from planner.records import Records

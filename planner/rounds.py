@@ -13,7 +13,8 @@ from rich.table import Table
 from planner.config import DeploymentSection, Plan, RoutingSection, load_plan
 from planner.decision import decide
 from planner.errors import PlanError
-from planner.measurement import Measurement, Size, Slo, measure
+from planner.measure import measure
+from planner.measurement import Measurement, Size, Slo
 from planner.records import Records
 from planner.run_files import load_decision, load_run
 from planner.verdict import Decision, shown

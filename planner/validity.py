@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from planner.measurement import MIN_SAMPLES, Measurement, Spread
+from planner.doubts import MIN_SAMPLES
+from planner.measurement import Measurement, Spread
 from planner.records import Flags
 from planner.statistics import (
     BATCHES,

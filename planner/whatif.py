@@ -15,7 +15,8 @@ from rich.text import Text
 
 from planner.calibrate import UNKNOWN_CAP, Calibration
 from planner.errors import PlanError
-from planner.measurement import Measurement, class_limits
+from planner.measure import class_limits
+from planner.measurement import Measurement
 from planner.models import DecodeModel, Layout, PrefillModel
 from planner.play_decode import play_decode
 from planner.predict import Forecast, Limits, headroom_rps

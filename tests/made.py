@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.measurement import Measurement, RunContext, Size, Slo, measure
+from planner.measure import measure
+from planner.measurement import Measurement, RunContext, Size, Slo
 from planner.records import Records
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from emulator.cluster import simulate
 from emulator.model import Deployment, Engine
-from planner.measurement import Measurement, RunContext, Size, Slo, measure
+from planner.measure import measure
+from planner.measurement import Measurement, RunContext, Size, Slo
 from planner.records import Records
 from workloads.workload import load_workload
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.decision import decide
 from planner.errors import PlanError
-from planner.measurement import measure
+from planner.measure import measure
 from planner.records import Records, read_records, write_records
 from planner.run_files import load_run, write_run
 from planner.window import backlog
