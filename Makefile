@@ -26,11 +26,11 @@ PROCESSES := -m "process and not full"
 check: .venv/.ready  ## ruff, mypy, pure tests
 	$(PY) -m ruff check . && $(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q $(PURE) || $(PY) -m pytest -q --lf --lfnf=none $(PURE)
+	$(PY) -m pytest -q -n 2 $(PURE) || $(PY) -m pytest -q --lf --lfnf=none $(PURE)
 
 test: .venv/.ready  ## check, then the tests with real processes
 	$(MAKE) --no-print-directory check
-	$(PY) -m pytest -q $(PROCESSES) || $(PY) -m pytest -q --lf --lfnf=none $(PROCESSES)
+	$(PY) -m pytest -q -n 2 --dist worksteal $(PROCESSES) || $(PY) -m pytest -q --lf --lfnf=none $(PROCESSES)
 
 test-full: .venv/.ready  ## the whole matrices, cuts and fuzzing
 	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q -m "not compose"

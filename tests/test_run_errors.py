@@ -18,6 +18,7 @@ def run(server: Emulator, folder: Path, *more: str) -> Finished:
     return headless("-H", server.url, *LIGHT, *more, run_dir=folder, env={"MY_TEST_KEY": KEY})
 
 
+@pytest.mark.full  # test_alarm.py has the short one
 def test_a_key_that_expires_stops_the_run_within_five_seconds(tmp_path: Path) -> None:
     """F44: what was measured is kept, and nothing is advised."""
     server_env = {"EMULATOR_KEY": KEY}

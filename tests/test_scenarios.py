@@ -101,6 +101,7 @@ def test_a_decode_sweep_finds_the_step_time_of_each_batch(tmp_path: Path) -> Non
         assert p.tpot_ms == pytest.approx(truth, rel=0.03), p
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     with emulator(*CLUSTER) as cluster:

@@ -244,7 +244,14 @@ def pages(url: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", ["good", "failing", "crash"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "failing",
+        pytest.param("good", marks=pytest.mark.full),
+        pytest.param("crash", marks=pytest.mark.full),
+    ],
+)
 def test_neither_the_web_pages_nor_the_wire_nor_ps_show_the_key(tmp_path: Path, kind: str) -> None:
     """Master with web UI and one worker; what they say to each other goes through a relay."""
     server_env = {"EMULATOR_KEY": SECRET}

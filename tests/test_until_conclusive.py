@@ -25,7 +25,7 @@ def arguments(tmp_path: Path, url: str, *more: str) -> tuple[str, ...]:
     return ("-H", url, "--workload", str(workload), "--until-conclusive", *more)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_run_is_extended_until_its_verdict_is_settled(tmp_path: Path, workers: int) -> None:
     many = ("--processes", str(workers)) if workers > 1 else ()
     with emulator(*ROOMY) as cluster:

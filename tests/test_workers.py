@@ -120,6 +120,7 @@ def test_a_master_alone_gives_up_with_a_sentence(cluster: Emulator, tmp_path: Pa
     assert "Gave up waiting for workers" in finished.output
 
 
+@pytest.mark.full
 def test_more_workers_than_users_is_told_and_runs(cluster: Emulator, tmp_path: Path) -> None:
     port = free_port()
     one = master(cluster, tmp_path, port, "-t", "3", "-u", "1", "--workload", "D(50,5)", workers=2)

@@ -118,6 +118,7 @@ def test_two_runs_with_one_seed_share_no_prompt_unless_warm(tmp_path: Path) -> N
     assert hits[3] > 0.9
 
 
+@pytest.mark.full
 def test_prompts_as_token_ids_are_exact(tmp_path: Path) -> None:
     finished, _ = run(
         tmp_path, "rate_rps: 15\nscenario: N(300,150)/(8,2)\n", "-t", "4", "--prompts", "ids"
