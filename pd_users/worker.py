@@ -30,6 +30,7 @@ from workloads.errors import ConfigError
 
 REPORT_S = 1.0
 SIGTERM_DRAIN_S = 5.0
+GROUP_S = 1.0  # for the leader to hear of a signal that this worker has heard of
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Worker:
 
     def _begin(self, data: dict[str, Any]) -> None:
         """Build the traffic of the run (slow for a long trace) and say whether it can begin."""
+        self._drain_ordered.clear()
         if self._part is not None:
             self._part.abandon()
         spec = RunSpec.from_message(data["spec"])
@@ -148,7 +150,10 @@ class Worker:
 
     def _leave_and_quit(self) -> None:
         part = self._part
-        self._leave(part.spec.options.drain_timeout_s if part is not None else 0.0)
+        # When the whole group got the signal, the leader's order comes in a moment: until then
+        # arrivals go on, so that none falls due between this stop and the leader's.
+        if not self._drain_ordered.wait(GROUP_S):
+            self._leave(part.spec.options.drain_timeout_s if part is not None else 0.0)
         # The leader quits its workers when it ends; one that lives on goes without this one.
         if not self._drain_ordered.wait(2.0):
             self._runner.quit()

@@ -27,6 +27,7 @@ from pd_users.failures import FAILURES
 from pd_users.kernel_clock import AVAILABLE
 from pd_users.stream import StreamResult
 from pd_users.timeouts import Timeouts
+from tests.processes import wait_until
 from tests.raw_server import SSE_HEAD, Handler, RawServer, Request, Wire, serving
 from tests.streams.cases import CASES, DONE, Case, chunk, event, plain
 from tests.test_stream import FAULTS, check, check_shared
@@ -786,6 +787,7 @@ def test_every_hit_of_a_sequence_is_one_request_of_its_own(
     client, log = replay
     results = [ask(client, f"{name}?speed=4") for _ in SEQUENCES[name]]
     assert [result.outcome for result in results] == SEQUENCES[name]
+    wait_until(lambda: len(log.read_text().splitlines()) >= len(results), 5)  # written afterwards
     assert len(log.read_text().splitlines()) == len(results)
     ttfts = [r.first_token - r.sent for r in results if r.outcome == "ok"]
     assert ttfts == pytest.approx([0.05] * len(ttfts), abs=0.02)

@@ -91,7 +91,7 @@ def swarm(url: str, **form: str) -> dict[str, Any]:
 def press_start(page: Page, url: str, run_time: str) -> None:
     page.goto(url)
     page.get_by_text("Advanced options").click()
-    page.get_by_label("Run time", exact=True).fill(run_time)
+    page.locator('input[name="runTime"]').fill(run_time)
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=20_000)
 
