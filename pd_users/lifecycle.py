@@ -29,6 +29,8 @@ from workloads.errors import ConfigError
 SIGTERM_DRAIN_S = 5.0
 AVOIDABLE = (ConfigError, PlanError, TargetError)  # each ends in one sentence, never a traceback
 
+SPAWN_RPS = 100  # idle users a second and worker: as fast as Locust starts them without a warning
+
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +97,7 @@ class Lifecycle:
             log.info("%s.", note)
         self.options.num_users = self._prepared.spec.slots
         if self.options.spawn_rate is None:
-            self.options.spawn_rate = 100
+            self.options.spawn_rate = SPAWN_RPS * max(len(self.conductor.seated()), 1)
 
     def prepare_or_exit(self) -> None:
         """For a run that starts by itself: a wrong setting ends the process with exit code 1."""
@@ -122,7 +124,7 @@ class Lifecycle:
             with contextlib.suppress(*AVOIDABLE):  # a wrong option is told at the start
                 self.options.num_users = usual_slots(self.options, self._run_time_s)
         if self.options.spawn_rate is None:
-            self.options.spawn_rate = 100
+            self.options.spawn_rate = SPAWN_RPS * max(len(self.conductor.seated()), 1)
 
     def _mind_the_console(self) -> None:
         if self.options.spawn_rate is not None:
