@@ -152,7 +152,7 @@ def judge(seed: int) -> Result:
 
 def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
     """Run, ask, change; at most so many times."""
-    way, now, promised = Way(), start, None
+    way, now, promised, held = Way(), start, None, start
     for k in range(3):
         if k < rounds:
             records = s.play(now, SEEN, 100 + k)
@@ -162,14 +162,27 @@ def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
             way.infeasible |= then is None
             if decision is not None:
                 way.verdicts.append(decision.verdict)
-                # A smaller deployment is to be confirmed by a run: after the last one nobody goes there.
-                then = now if decision.verdict == "hold" and k == rounds - 1 else then
+                held = now if decision.verdict == "hold" else held
+                then = _last(decision.verdict, now, then, held) if k == rounds - 1 else then
             promised = (
                 decision.proposal if decision is not None and then not in (None, now) else None
             )
             now = then or now
         way.rounds.append(now)
     return way
+
+
+def _last(
+    verdict: str, now: Deployment, then: Deployment | None, held: Deployment
+) -> Deployment | None:
+    """After the last run: nobody goes to a smaller deployment that no run confirms, or stays at one."""
+    if verdict == "hold":
+        return now
+    shrunk = (
+        now.prefill_instances < held.prefill_instances
+        or now.decode_instances < held.decode_instances
+    )
+    return held if verdict == "inconclusive" and shrunk else then
 
 
 def _error(s: Scenario, now: Deployment, promised: Proposal, seed: int) -> tuple[float, float]:
