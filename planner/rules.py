@@ -5,6 +5,7 @@ question is put to the calibrated model twice: would enough P be enough with the
 enough D be enough with the P there are?
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from planner.attribution import Picture, decode_full
@@ -62,6 +63,8 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
         return found
     floor_s = f.floor_s()
     if ttft and floor_s > limits.ttft_slo_s:
+        if _behind_a_full_d(m, see):
+            return _first_d(see)
         why = (
             f"Even an empty P needs {1000 * floor_s:.0f} ms at P99 ({f.prefill.source}), the SLO is "
             f"{1000 * limits.ttft_slo_s:.0f} ms: no count helps. {LEVERS_TTFT}"
@@ -75,6 +78,24 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
         )
         return Change("infeasible", "1 floor", see.now, why)
     return None
+
+
+def _behind_a_full_d(m: Measurement, see: Picture) -> bool:
+    """Where D is over capacity, its wait hides what P does: a figure of P from that run proves nothing."""
+    over = see.forecast.decode_utilisation(see.now) >= 1
+    return m.saturation.saturated and over and see.forecast.prefill.source == "this run"
+
+
+def _first_d(see: Picture) -> Change:
+    """As many D as the demand asks for; the next run will show what P is like."""
+    f, now = see.forecast, see.now
+    one = f.decode_utilisation(replace(now, decode=1))
+    there = replace(now, decode=max(math.ceil(one / see.limits.decode_share), now.decode + 1))
+    why = (
+        f"D is offered {100 * f.decode_utilisation(now):.0f} % of what it can do, and its wait hides what P does: "
+        f"{there.decode} D first; the next run judges P."
+    )
+    return Change("add-decode", "3 saturated, 5 D bound", there, why)
 
 
 def _transfer(m: Measurement, see: Picture) -> Change | None:
