@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.planner_rivals import RIVALS, Rival
 from benchmarks.planner_scenarios import SEEN, Scenario, scenario
 from emulator.model import Deployment
-from planner.verdict import Proposal
+from planner.verdict import Decision, Proposal
 
 ORACLE = 8000  # requests of one of the oracle's runs
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks-planner.md"
@@ -152,37 +152,26 @@ def judge(seed: int) -> Result:
 
 def walk(s: Scenario, start: Deployment, rival: Rival, rounds: int) -> Way:
     """Run, ask, change; at most so many times."""
-    way, now, promised, held = Way(), start, None, start
+    way, now, promised = Way(), start, None
+    past: list[Decision] = []
     for k in range(3):
         if k < rounds:
             records = s.play(now, SEEN, 100 + k)
             if promised is not None:
                 way.errors.append(_error(s, now, promised, 100 + k))
-            then, decision = rival(s, now, records)
+            then, decision = rival(s, now, records, past)
             way.infeasible |= then is None
             if decision is not None:
+                past.append(decision)
                 way.verdicts.append(decision.verdict)
-                held = now if decision.verdict == "hold" else held
-                then = _last(decision.verdict, now, then, held) if k == rounds - 1 else then
+                # A smaller deployment is to be confirmed by a run: after the last one nobody goes there.
+                then = now if decision.verdict == "hold" and k == rounds - 1 else then
             promised = (
                 decision.proposal if decision is not None and then not in (None, now) else None
             )
             now = then or now
         way.rounds.append(now)
     return way
-
-
-def _last(
-    verdict: str, now: Deployment, then: Deployment | None, held: Deployment
-) -> Deployment | None:
-    """After the last run: nobody goes to a smaller deployment that no run confirms, or stays at one."""
-    if verdict == "hold":
-        return now
-    shrunk = (
-        now.prefill_instances < held.prefill_instances
-        or now.decode_instances < held.decode_instances
-    )
-    return held if verdict == "inconclusive" and shrunk else then
 
 
 def _error(s: Scenario, now: Deployment, promised: Proposal, seed: int) -> tuple[float, float]:

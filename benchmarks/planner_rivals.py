@@ -14,24 +14,27 @@ from benchmarks.planner_scenarios import Scenario
 from emulator.model import Deployment
 from planner.config import Plan
 from planner.decision import Decision, decide
+from planner.history import entry
 from planner.records import Records
 
 Answer = tuple[Deployment | None, Decision | None]
-Rival = Callable[[Scenario, Deployment, Records], Answer]
+Rival = Callable[[Scenario, Deployment, Records, list[Decision]], Answer]
 
 
-def ours(s: Scenario, now: Deployment, records: Records) -> Answer:
+def ours(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """The planner of this project, from the records alone."""
-    plan = None
-    if s.told:
-        plan = Plan.model_validate(
-            {
-                "slo": {"ttft_p99_ms": s.slo_ms[0], "tpot_p99_ms": s.slo_ms[1]},
-                "routing": {"prefill": now.routing_prefill, "decode": now.routing_decode},
-                "chunk_tokens": s.engine.chunk_tokens,
-                "engine": "sglang" if now.admission == "early" else "vllm",
-            }
-        )
+    told = {
+        "routing": {"prefill": now.routing_prefill, "decode": now.routing_decode},
+        "chunk_tokens": s.engine.chunk_tokens,
+        "engine": "sglang" if now.admission == "early" else "vllm",
+    }
+    plan = Plan.model_validate(
+        {
+            "slo": {"ttft_p99_ms": s.slo_ms[0], "tpot_p99_ms": s.slo_ms[1]},
+            "history": [entry(decision) for decision in past],
+            **(told if s.told else {}),
+        }
+    )
     decision = decide(plan, s.measured(records, now), records)
     if decision.verdict == "infeasible":
         return None, decision
@@ -49,24 +52,24 @@ def ours(s: Scenario, now: Deployment, records: Records) -> Answer:
     return changed, decision
 
 
-def article(s: Scenario, now: Deployment, records: Records) -> Answer:
+def article(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """instances = demand / capacity, 20 % headroom on demand, rounded up; the cap is the SLO's batch."""
-    del records
+    del records, past
     return _sized(s, now, 1.2 * s.rate_rps, _prefill_rps(s)), None
 
 
-def paper(s: Scenario, now: Deployment, records: Records) -> Answer:
+def paper(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """arXiv 2603.04716: M/M/1 mean on P (eq. 13), the measured batch on D; rounded up."""
-    del records
+    del records, past
     mu = _prefill_rps(s)
     overhead_s = s.engine.transfer_s(int(s.lengths[0].mean()))
     each = mu - 1 / max(s.slo_ms[0] / 1000 - overhead_s, 1e-9)
     return _sized(s, now, s.rate_rps, max(each, 0.02 * mu)), None
 
 
-def dynamo(s: Scenario, now: Deployment, records: Records) -> Answer:
+def dynamo(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """Dynamo's throughput rule: means, P at 100 % utilisation in the best batch within the TTFT."""
-    del records
+    del records, past
     size = float(s.lengths[0].mean()) * (1 - _hit(s))
     per = s.engine.prefill_piece_s(0, int(size))
     fits = [b for b in range(1, 65) if s.engine.prefill_a + b * per <= s.slo_ms[0] / 1000]
@@ -74,8 +77,9 @@ def dynamo(s: Scenario, now: Deployment, records: Records) -> Answer:
     return _sized(s, now, s.rate_rps, b / (s.engine.prefill_a + b * per)), None
 
 
-def naive(s: Scenario, now: Deployment, records: Records) -> Answer:
+def naive(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """TTFT over: one more P; TPOT over: one more D."""
+    del past
     ttft, tpot = _p99s(records)
     return replace(
         now,
@@ -84,8 +88,9 @@ def naive(s: Scenario, now: Deployment, records: Records) -> Answer:
     ), None
 
 
-def linear(s: Scenario, now: Deployment, records: Records) -> Answer:
+def linear(s: Scenario, now: Deployment, records: Records, past: list[Decision]) -> Answer:
     """Latencies in proportion to 1 / instances (xpyd-plan), with as many as that asks for."""
+    del past
     ttft, tpot = _p99s(records)
     return replace(
         now,

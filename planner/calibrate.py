@@ -15,6 +15,7 @@ from planner.fit_prefill import (
     PLAYED,
     PLAYED_WHOLE,
     Beginning,
+    able,
     beginning,
     fit_alone,
     fit_whole,
@@ -61,7 +62,7 @@ def calibrate(plan: Plan | None, m: Measurement, records: Records) -> Calibratio
     chunk = float(plan.chunk_tokens) if plan and plan.chunk_tokens else DEFAULT_CHUNK_TOKENS
     if len(ok) < FEWEST:
         return Calibration(_from_plan(plan, chunk), decode, layout, untold=untold)
-    start = quickest(ok, chunk)
+    start = able(quickest(ok, chunk), ok, layout.prefill)
     held = _held(sent, end_s) / layout.decode
     if held < NEAR_CAP * layout.cap and held < 2 * max(decode.seen_batch, 1):
         prefill, chosen, error = _alone(start, decode, layout, sent, untold)

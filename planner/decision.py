@@ -11,12 +11,14 @@ from typing import Any
 
 from planner.attribution import Picture, picture
 from planner.config import Plan
+from planner.history import did_not_hold, held
 from planner.measure import judged
 from planner.measurement import Measurement, Size, Spread
 from planner.models import Layout
 from planner.predict import headroom_rps
 from planner.records import Records
-from planner.rules import Change, as_size, change, spare
+from planner.rules import Change, as_size, change
+from planner.smaller import back_to, spare
 from planner.validity import FAIL, UNCLEAR, Check, check_limit, not_sure, too_little, unfit
 from planner.verdict import EXIT_CODES, Decision, Proposal, decided, shown
 from planner.window import in_window
@@ -41,14 +43,14 @@ def decide(
     ]
     outcomes = {check.outcome for check in checks.values()}
     if FAIL not in outcomes and UNCLEAR in outcomes:
-        return not_sure(m, checks, confidence, facts)
+        return _not_settled(plan, m, records, checks, not_sure(m, checks, confidence, facts))
     if m.deployment is None:
         return _unknown_deployment(m, FAIL in outcomes, confidence, facts)
     see = picture(plan, m, records)
     if FAIL not in outcomes:
         return _hold(plan, m, see, confidence, facts)
     todo = change(m, see, checks["TTFT"].outcome == FAIL, checks["TPOT"].outcome == FAIL)
-    return _act(m, see, todo, confidence, facts)
+    return _act(m, see, back_to(plan, m, todo, see.gpus), confidence, facts)
 
 
 def unsettled(
@@ -109,8 +111,10 @@ def _hold(
         "the rate of this run).",
         *see.calibration.notes,
     ]
-    less = None if _just_grown(plan) else spare(m, see)
+    less = spare(m, see)
     proposal = _proposal(see, less) if less else None
+    if proposal is not None and did_not_hold(plan, proposal):
+        proposal = None
     if proposal is not None:
         reasons.append(f"Room to scale down, to be confirmed by a run: {shown(proposal)}.")
     return decided(
@@ -127,10 +131,31 @@ def _hold(
     )
 
 
-def _just_grown(plan: Plan | None) -> bool:
-    """Whether the round before added instances: what it added is not taken away at once."""
-    last = plan.history[-1] if plan and plan.history else {}
-    return str(last.get("verdict", "")).startswith("add-")
+def _not_settled(
+    plan: Plan | None, m: Measurement, records: Records, checks: dict[str, Check], doubt: Decision
+) -> Decision:
+    """Where to go meanwhile: back to what held, or, when a longer run would hardly tell, to what has a margin."""
+    back = held(plan, m.deployment)
+    if back is not None:
+        why = f"{shown(back)} held in a round before: go back there, or run this one longer."
+        proposal = Proposal(**back.model_dump())
+    else:
+        over = {name for name, check in checks.items() if check.likely_over}
+        measured_s = m.measured / max(m.rate_rps.get("due", 0.0), 1e-9)
+        soon = doubt.seconds_more is not None and doubt.seconds_more <= measured_s
+        if not over or soon or m.deployment is None:
+            return doubt
+        see = picture(plan, m, records)
+        todo = change(m, see, "TTFT" in over, "TPOT" in over)
+        if todo.verdict in NO_SIZE:
+            return doubt
+        proposal = _proposal(see, todo.layout)
+        why = (
+            f"It is likelier over its limit than not; with the usual margin it takes {shown(proposal)} "
+            f"({todo.verdict})."
+        )
+    told = {"proposal": proposal, "next_command": _next(m, proposal)}
+    return doubt.model_copy(update={"reasons": [*doubt.reasons, why], **told})
 
 
 def _act(m: Measurement, see: Picture, todo: Change, confidence: str, facts: list[str]) -> Decision:

@@ -23,6 +23,7 @@ LEVELS = np.array([0.03, 0.25, 0.5, 0.75, 0.9, 0.97])
 PLAYED, PLAYED_WHOLE = 3000, 1500  # requests in a play of P alone, and of both
 LEAST_S = 1e-4
 OF_INTERCEPT = 0.35  # how much of what does not depend on the length is first laid at P's door
+BUSIEST = 0.9  # what P is first taken to have been used to, at the most
 CURVED = 0.05  # how much of the rest is first taken for the square
 
 
@@ -123,6 +124,23 @@ def quickest(ok: Records, chunk_tokens: float) -> PrefillModel:
         square_s=slope_s * CURVED / mean,
         chunk_tokens=chunk_tokens,
         source="the quickest answers",
+    )
+
+
+def able(start: PrefillModel, ok: Records, instances: int) -> PrefillModel:
+    """The start, no slower than P was: all answers came through it, and the quickest had the overhead in it.
+
+    Where nearly all waited, for a slot of D or for P, the quickest answers tell little else.
+    """
+    rate = len(ok) / max(float(ok.done_s.max() - ok.sent_s.min()), 1e-9)
+    limit_s = BUSIEST * instances / rate
+    factor = min(1.0, limit_s / max(start.work_s(ok.effective_tokens), 1e-9))
+    return replace(
+        start,
+        setup_s=factor * start.setup_s,
+        slope_s=factor * start.slope_s,
+        square_s=factor * start.square_s,
+        overhead_s=min(start.overhead_s, float((ok.first_token_s - ok.sent_s).min())),
     )
 
 

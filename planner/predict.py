@@ -20,6 +20,8 @@ from planner.statistics import nearest_rank
 
 TTFT_MARGIN = 0.9  # a planned P99 stays under this share of the SLO
 TPOT_MARGIN = 0.97
+ADDED = 1.03  # times the TTFT that P makes by itself: D may add as much
+NEAR_SLO = 0.97  # of the TTFT SLO, and no more than this in all
 DECODE_LIMIT = 0.85  # demand over capacity of D at the largest batch within the SLO
 TRUST = 2.0  # times the largest batch seen: how far t(b) is believed
 FORECAST = 10_000  # requests
@@ -203,6 +205,13 @@ def largest_cap(f: Forecast, limits: Limits) -> int:
     """The largest batch that the TPOT SLO allows, as far as t(b) is known; 0: none."""
     known = max(round(TRUST * f.decode.seen_batch), 1)
     return f.decode.largest_batch(limits.tpot_share * limits.tpot_slo_s, known)
+
+
+def beside(f: Forecast, layout: Layout, limits: Limits, at_most: float = NEAR_SLO) -> Limits:
+    """Limits for D: what D adds to the TTFT matters, not what this P makes of it by itself."""
+    alone_s = f.prefill_p99_s(layout.prefill, layout.routing_prefill)
+    share = max(limits.ttft_share, ADDED * alone_s / limits.ttft_slo_s)
+    return replace(limits, ttft_share=min(share, max(at_most, limits.ttft_share)))
 
 
 def smallest_decode(

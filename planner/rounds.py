@@ -13,6 +13,7 @@ from rich.table import Table
 from planner.config import DeploymentSection, Plan, RoutingSection, load_plan
 from planner.decision import decide
 from planner.errors import PlanError
+from planner.history import entry
 from planner.measure import measure
 from planner.measurement import Measurement, Size, Slo
 from planner.records import Records
@@ -44,10 +45,7 @@ def under(plan: Plan, m: Measurement, records: Records) -> Measurement:
 
 def applied(plan: Plan, decision: Decision) -> Plan:
     """The plan for the next run: the proposal as its deployment, and this round in its history."""
-    told = {"verdict": decision.verdict, "rule": decision.rule}
-    if decision.deployment is not None:
-        told["deployment"] = shown(decision.deployment)
-    update: dict[str, object] = {"history": [*plan.history, told]}
+    update: dict[str, object] = {"history": [*plan.history, entry(decision)]}
     then = decision.proposal
     if then is not None:
         update["deployment"] = DeploymentSection(
@@ -55,7 +53,6 @@ def applied(plan: Plan, decision: Decision) -> Plan:
             decode_instances=then.decode_instances,
             max_running_requests=then.max_running_requests,
         )
-        told["proposal"] = shown(then)
         if then.routing_prefill is not None:
             routing = plan.routing.model_dump() | {"prefill": then.routing_prefill}
             update["routing"] = RoutingSection(**routing)

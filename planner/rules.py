@@ -14,6 +14,7 @@ from planner.models import Layout
 from planner.predict import (
     MAX_INSTANCES,
     Limits,
+    beside,
     better_decode,
     enough,
     largest_cap,
@@ -25,7 +26,6 @@ TRANSFER_SHARE = 0.3  # of the TTFT SLO
 SURELY = (
     1.05  # times a limit: from there on the model may add to a side that the run did not strain
 )
-SPARE_TTFT, SPARE_TPOT = 0.85, 0.95  # of the SLOs, for a smaller deployment
 ROUTING_SURELY = 0.95  # times the usual limit: a routing that is changed in vain costs a round
 WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
@@ -198,7 +198,8 @@ def _sides(m: Measurement, see: Picture, tpot: bool) -> _Sides:
     ttft_limit = limits.ttft_s if strained else SURELY * limits.ttft_slo_s
     tpot_limit = limits.tpot_slo_s if strained else SURELY * limits.tpot_slo_s
     decode_short = tpot or there.ttft_s > ttft_limit or there.tpot_s > tpot_limit
-    return _Sides(p, better_decode(f, with_p, limits), prefill_short, decode_short)
+    for_decode = beside(f, with_p, limits)
+    return _Sides(p, better_decode(f, with_p, for_decode), prefill_short, decode_short)
 
 
 def _strained(m: Measurement, see: Picture) -> bool:
@@ -324,33 +325,6 @@ def _unexplained(m: Measurement, see: Picture, saturated: str) -> Change:
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1e6 else "no end of it (over capacity)"
-
-
-# -- 4: both met --------------------------------------------------------------------------------------------
-
-
-def spare(m: Measurement, see: Picture) -> Layout | None:
-    """A smaller deployment that would still meet both SLOs with slack, each side by itself.
-
-    Where the run was slower than the model has it, the model is taken to be that much too kind.
-    """
-    f, now = see.forecast, see.now
-    if not see.cap_known or f.decode.alpha_s <= 0:
-        return None
-    here_s = f.p99s(now).ttft_s
-    kind = min(max((m.ttft_ms.p99 or 0.0) / 1000 / max(here_s, 1e-9), 1.0), 1.3)
-    careful = replace(see.limits, ttft_share=SPARE_TTFT / kind, tpot_share=SPARE_TPOT)
-    p = smallest_prefill(f, now.routing_prefill, careful.ttft_s)
-    fewer = replace(now, prefill=min(p or now.prefill, now.prefill))
-    # What D adds to the TTFT matters here, not what P makes of it.
-    here = max(careful.ttft_share, 1.02 * f.p99s(fewer).ttft_s / careful.ttft_slo_s)
-    for_decode = replace(careful, ttft_share=min(here, 1 / kind))
-    there = better_decode(f, fewer, for_decode)
-    if there is None or there.decode >= now.decode:
-        there = fewer
-    if (there.prefill, there.decode) == (now.prefill, now.decode):
-        return None
-    return there if f.p99s(there).within(for_decode) else None
 
 
 def as_size(layout: Layout, size: Size) -> Size:

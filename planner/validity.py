@@ -124,6 +124,7 @@ class Check:
     low: float
     high: float
     longer: float = 0.0  # times the measured window
+    likely_over: bool = False  # not settled, but more than 1 % of what was seen missed it
 
 
 def check_limit(missed: Flags, open_: Flags, spread: Spread, confidence: str) -> Check:
@@ -141,7 +142,8 @@ def check_limit(missed: Flags, open_: Flags, spread: Spread, confidence: str) ->
         return Check(PASS, low, high)
     if low > ALLOWED:
         return Check(FAIL, low, high)
-    return Check(UNCLEAR, low, high, _longer(missed, spread, confidence))
+    over = float(missed.mean()) > ALLOWED
+    return Check(UNCLEAR, low, high, _longer(missed, spread, confidence), over)
 
 
 def _longer(missed: Flags, spread: Spread, confidence: str) -> float:

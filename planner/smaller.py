@@ -1,0 +1,72 @@
+"""A smaller deployment: whether one would do, and the way back when it does not.
+
+What is proposed here is confirmed by a run, so it comes close to the limits; a plan's history keeps
+what held before.
+"""
+
+from dataclasses import replace
+
+from planner.attribution import Picture
+from planner.config import Plan
+from planner.history import held
+from planner.measurement import Measurement, Size
+from planner.models import Layout
+from planner.predict import beside, better_decode, smallest_prefill
+from planner.rules import Change
+from planner.verdict import shown
+
+SPARE_TTFT, SPARE_TPOT = 0.92, 0.985  # of the SLOs
+SPARE_LOAD = 0.95  # of what D can do
+KIND = 1.3  # the most that a model is held to be too kind by
+GROWS = ("add-prefill", "add-decode", "add-both")
+
+
+def spare(m: Measurement, see: Picture) -> Layout | None:
+    """A smaller deployment that would still meet both SLOs with slack, each side by itself.
+
+    Where the run was slower than the model has it, the model is taken to be that much too kind.
+    """
+    f, now = see.forecast, see.now
+    if not see.cap_known or f.decode.alpha_s <= 0:
+        return None
+    here_s = f.p99s(now).ttft_s
+    kind = min(max((m.ttft_ms.p99 or 0.0) / 1000 / max(here_s, 1e-9), 1.0), KIND)
+    careful = replace(
+        see.limits,
+        ttft_share=SPARE_TTFT / kind,
+        tpot_share=SPARE_TPOT,
+        decode_share=SPARE_LOAD,
+    )
+    p = smallest_prefill(f, now.routing_prefill, careful.ttft_s)
+    fewer = replace(now, prefill=min(p or now.prefill, now.prefill))
+    for_decode = beside(f, fewer, careful, 1 / kind)
+    there = better_decode(f, fewer, for_decode)
+    if there is None or there.decode >= now.decode:
+        there = fewer
+    if (there.prefill, there.decode) == (now.prefill, now.decode):
+        return None
+    return there if f.p99s(there).within(for_decode) else None
+
+
+def back_to(plan: Plan | None, m: Measurement, todo: Change, gpus: tuple[int, int]) -> Change:
+    """A smaller deployment that was tried and misses an SLO: what held before, unless less is thought to do."""
+    size = held(plan, m.deployment)
+    if size is None or todo.verdict not in GROWS:
+        return todo
+    there = todo.layout
+    cost = [p * gpus[0] + d * gpus[1] for p, d in ((there.prefill, there.decode), _counts(size))]
+    if cost[0] < cost[1]:
+        return todo
+    more = (
+        size.prefill_instances > _counts(m.deployment)[0],
+        size.decode_instances > _counts(m.deployment)[1],
+    )
+    verdict = GROWS[1 if more == (False, True) else 2 if all(more) else 0]
+    cap = size.max_running_requests or there.cap
+    layout = replace(there, prefill=size.prefill_instances, decode=size.decode_instances, cap=cap)
+    why = f"{todo.why} {shown(size)} held in a round before: go back there."
+    return Change(verdict, todo.rule, layout, why)
+
+
+def _counts(size: Size | None) -> tuple[int, int]:
+    return (size.prefill_instances, size.decode_instances) if size else (0, 0)
