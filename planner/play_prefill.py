@@ -39,10 +39,13 @@ def least_loaded(model: PrefillModel, traffic: Traffic, instances: int) -> Float
     for i, (at_s, tokens) in enumerate(
         zip(traffic.at_s.tolist(), traffic.input_tokens.tolist(), strict=True)
     ):
-        for server in servers:
-            if server.busy_until <= at_s:
+        least, k = math.inf, 0
+        for j in (*order[i % instances :], *order[: i % instances]):
+            server = servers[j]
+            if server.pending and server.busy_until <= at_s:
                 server.play(at_s)
-        k = min(order, key=lambda j, i=i: (servers[j].pending, (j - i) % instances))  # type: ignore[misc]
+            if server.pending < least:
+                least, k = server.pending, j
         servers[k].add(at_s, tokens)
         numbers[k].append(i)
     out = np.empty(len(traffic))
