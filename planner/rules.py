@@ -5,7 +5,6 @@ question is put to the calibrated model twice: would enough P be enough with the
 enough D be enough with the P there are?
 """
 
-import math
 from dataclasses import dataclass, replace
 
 from planner.attribution import Picture, decode_full
@@ -26,6 +25,7 @@ TRANSFER_SHARE = 0.3  # of the TTFT SLO
 SURELY = (
     1.05  # times a limit: from there on the model may add to a side that the run did not strain
 )
+FLOOR_HIDDEN = 1.2  # times the SLO, where P was hardly seen by itself
 ROUTING_SURELY = 0.95  # times the usual limit: a routing that is changed in vain costs a round
 WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
@@ -62,9 +62,8 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
     if ttft and (found := _transfer(m, see)):
         return found
     floor_s = f.floor_s()
-    if ttft and floor_s > limits.ttft_slo_s:
-        if _behind_a_full_d(m, see):
-            return _first_d(see)
+    sure = FLOOR_HIDDEN if _hidden(m, see) else 1.0
+    if ttft and floor_s > sure * limits.ttft_slo_s:
         why = (
             f"Even an empty P needs {1000 * floor_s:.0f} ms at P99 ({f.prefill.source}), the SLO is "
             f"{1000 * limits.ttft_slo_s:.0f} ms: no count helps. {LEVERS_TTFT}"
@@ -78,24 +77,6 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
         )
         return Change("infeasible", "1 floor", see.now, why)
     return None
-
-
-def _behind_a_full_d(m: Measurement, see: Picture) -> bool:
-    """Where D is over capacity, its wait hides what P does: a figure of P from that run proves nothing."""
-    over = see.forecast.decode_utilisation(see.now) >= 1
-    return m.saturation.saturated and over and see.forecast.prefill.source == "this run"
-
-
-def _first_d(see: Picture) -> Change:
-    """As many D as the demand asks for; the next run will show what P is like."""
-    f, now = see.forecast, see.now
-    one = f.decode_utilisation(replace(now, decode=1))
-    there = replace(now, decode=max(math.ceil(one / see.limits.decode_share), now.decode + 1))
-    why = (
-        f"D is offered {100 * f.decode_utilisation(now):.0f} % of what it can do, and its wait hides what P does: "
-        f"{there.decode} D first; the next run judges P."
-    )
-    return Change("add-decode", "3 saturated, 5 D bound", there, why)
 
 
 def _transfer(m: Measurement, see: Picture) -> Change | None:
@@ -190,7 +171,9 @@ def _sides(m: Measurement, see: Picture, tpot: bool) -> _Sides:
     p = smallest_prefill(f, now.routing_prefill, limits.ttft_s)
     if p is None:  # within the SLO, though not with the usual margin
         p = smallest_prefill(f, now.routing_prefill, limits.ttft_slo_s)
-    prefill_short = p is None or f.prefill_p99_s(now.prefill, now.routing_prefill) > limits.ttft_s
+    # What P does by itself is hardly seen where nearly all wait for D.
+    limit_s = limits.ttft_slo_s if _hidden(m, see) else limits.ttft_s
+    prefill_short = p is None or f.prefill_p99_s(now.prefill, now.routing_prefill) > limit_s
     with_p = replace(now, prefill=max(p or 0, now.prefill))
     there = f.p99s(with_p)
     # Enough P may bring D to its limit; a D that the run did not strain needs a clear case.
@@ -200,6 +183,11 @@ def _sides(m: Measurement, see: Picture, tpot: bool) -> _Sides:
     decode_short = tpot or there.ttft_s > ttft_limit or there.tpot_s > tpot_limit
     for_decode = beside(f, with_p, limits)
     return _Sides(p, better_decode(f, with_p, for_decode), prefill_short, decode_short)
+
+
+def _hidden(m: Measurement, see: Picture) -> bool:
+    """Whether P is hidden behind a D that cannot take what comes."""
+    return m.saturation.saturated and see.forecast.decode_utilisation(see.now) >= 1
 
 
 def _strained(m: Measurement, see: Picture) -> bool:
