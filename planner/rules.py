@@ -5,6 +5,7 @@ question is put to the calibrated model twice: would enough P be enough with the
 enough D be enough with the P there are?
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from planner.attribution import Picture, decode_full
@@ -26,6 +27,7 @@ SURELY = (
     1.05  # times a limit: from there on the model may add to a side that the run did not strain
 )
 FLOOR_HIDDEN = 1.2  # times the SLO, where P was hardly seen by itself
+EXPLAINED = 0.1  # mean error of the quantiles of TTFT in a play of the run
 ROUTING_SURELY = 0.95  # times the usual limit: a routing that is changed in vain costs a round
 WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
@@ -62,8 +64,9 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
     if ttft and (found := _transfer(m, see)):
         return found
     floor_s = f.floor_s()
-    sure = FLOOR_HIDDEN if _hidden(m, see) else 1.0
-    if ttft and floor_s > sure * limits.ttft_slo_s:
+    if ttft and floor_s > limits.ttft_slo_s:
+        if _hidden(m, see) and _vague(see, floor_s):
+            return _first_d(see)
         why = (
             f"Even an empty P needs {1000 * floor_s:.0f} ms at P99 ({f.prefill.source}), the SLO is "
             f"{1000 * limits.ttft_slo_s:.0f} ms: no count helps. {LEVERS_TTFT}"
@@ -77,6 +80,18 @@ def _beyond_counts(m: Measurement, see: Picture, ttft: bool, tpot: bool) -> Chan
         )
         return Change("infeasible", "1 floor", see.now, why)
     return None
+
+
+def _first_d(see: Picture) -> Change:
+    """As many D as the demand asks for; the next run will show what P is like."""
+    f, now = see.forecast, see.now
+    one = f.decode_utilisation(replace(now, decode=1))
+    there = replace(now, decode=max(math.ceil(one / see.limits.decode_share), now.decode + 1))
+    why = (
+        f"D is offered {100 * f.decode_utilisation(now):.0f} % of what it can do, and its wait hides what P does: "
+        f"{there.decode} D first; the next run judges P."
+    )
+    return Change("add-decode", "3 saturated, 5 D bound", there, why)
 
 
 def _transfer(m: Measurement, see: Picture) -> Change | None:
@@ -188,6 +203,12 @@ def _sides(m: Measurement, see: Picture, tpot: bool) -> _Sides:
 def _hidden(m: Measurement, see: Picture) -> bool:
     """Whether P is hidden behind a D that cannot take what comes."""
     return m.saturation.saturated and see.forecast.decode_utilisation(see.now) >= 1
+
+
+def _vague(see: Picture, floor_s: float) -> bool:
+    """Whether a floor from such a run proves nothing: not far over the SLO, or the run is badly explained."""
+    near = floor_s <= FLOOR_HIDDEN * see.limits.ttft_slo_s
+    return near or not see.calibration.error <= EXPLAINED
 
 
 def _strained(m: Measurement, see: Picture) -> bool:
