@@ -28,6 +28,7 @@ SURELY = (
 )
 FLOOR_HIDDEN = 1.2  # times the SLO, where P was hardly seen by itself
 EXPLAINED = 0.1  # mean error of the quantiles of TTFT in a play of the run
+NO_STEP = 2.0  # times the TPOT SLO: a first gap that long is more than a step of D
 ROUTING_SURELY = 0.95  # times the usual limit: a routing that is changed in vain costs a round
 WASTE = 1.5  # times the P that least-load needs: routing comes before such a purchase
 LEVERS_TTFT = (
@@ -126,7 +127,8 @@ def _slow_steps(m: Measurement, see: Picture) -> Change | None:
     """The first gap, the batch, or too little D."""
     limits, now = see.limits, see.now
     steady, gap = m.steady_tpot_ms.p99, m.first_gap_ms.p99
-    if steady is not None and gap is not None and steady <= m.slo.tpot_p99_ms:
+    limit_ms = m.slo.tpot_p99_ms
+    if steady is not None and gap is not None and steady <= limit_ms and gap > NO_STEP * limit_ms:
         why = (
             f"Without the gap between first and second token (P99 {gap:.0f} ms) TPOT is fine ({steady:.1f} ms): "
             "the gap is KV transfer or a wait for it, and the outputs are too short to hide it. Neither D nor the "

@@ -11,33 +11,38 @@ from planner.config import Plan
 from planner.history import held
 from planner.measurement import Measurement, Size
 from planner.models import Layout
-from planner.predict import beside, better_decode, smallest_prefill
+from planner.predict import NEAR_SLO, beside, better_decode, smallest_prefill
 from planner.rules import Change
 from planner.verdict import shown
 
 SPARE_TTFT, SPARE_TPOT = 0.92, 0.985  # of the SLOs
 SPARE_LOAD = 0.95  # of what D can do
-KIND = 1.3  # the most that a model is held to be too kind by
+KIND = (0.7, 1.3)  # how far a model is corrected by what the run has seen at its own deployment
+SAME_TPOT = 1.005  # times what the model has here, where the run holds
+WORSE = 1.03  # times the TTFT that P makes now: as many as make it no worse than this, where that is near the SLO
 GROWS = ("add-prefill", "add-decode", "add-both")
 
 
 def spare(m: Measurement, see: Picture) -> Layout | None:
     """A smaller deployment that would still meet both SLOs with slack, each side by itself.
 
-    Where the run was slower than the model has it, the model is taken to be that much too kind.
+    Where the run was slower, or quicker, than the model has it, the model is corrected by as much.
     """
     f, now = see.forecast, see.now
     if not see.cap_known or f.decode.alpha_s <= 0:
         return None
-    here_s = f.p99s(now).ttft_s
-    kind = min(max((m.ttft_ms.p99 or 0.0) / 1000 / max(here_s, 1e-9), 1.0), KIND)
+    here = f.p99s(now)
+    kind = min(max((m.ttft_ms.p99 or 0.0) / 1000 / max(here.ttft_s, 1e-9), KIND[0]), KIND[1])
+    tpot_share = max(SPARE_TPOT, min(SAME_TPOT * here.tpot_s / see.limits.tpot_slo_s, 1.0))
     careful = replace(
         see.limits,
         ttft_share=SPARE_TTFT / kind,
-        tpot_share=SPARE_TPOT,
+        tpot_share=tpot_share,
         decode_share=SPARE_LOAD,
     )
-    p = smallest_prefill(f, now.routing_prefill, careful.ttft_s)
+    same_s = WORSE * f.prefill_p99_s(now.prefill, now.routing_prefill)
+    limit_s = max(careful.ttft_s, min(same_s, NEAR_SLO * careful.ttft_slo_s / kind))
+    p = smallest_prefill(f, now.routing_prefill, limit_s)
     fewer = replace(now, prefill=min(p or now.prefill, now.prefill))
     for_decode = beside(f, fewer, careful, 1 / kind)
     there = better_decode(f, fewer, for_decode)
