@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from tests.trace_folder import real
 from workloads.__main__ import main
@@ -51,10 +50,11 @@ def test_a_cache_of_everything_is_the_ideal_one() -> None:
 
 
 def test_rank_correlation_as_scipy_has_it_ties_too() -> None:
-    rng = np.random.default_rng(2)
-    a, b = rng.integers(0, 30, 500), rng.integers(0, 30, 500)
+    i = np.arange(500)
+    a, b = i * i * 7919 % 31, i * i * 104_729 % 29
     b[:250] = a[:250]
-    assert spearman(a, b) == pytest.approx(scipy.stats.spearmanr(a, b).statistic, abs=1e-12)
+    # scipy.stats.spearmanr(a, b).statistic of SciPy 1.17.1, which takes 1.5 s to import
+    assert spearman(a, b) == pytest.approx(0.5406866793251478, abs=1e-12)
     assert spearman(a, np.ones(500)) == 0
 
 
