@@ -9,11 +9,12 @@ other.
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workloads.arrivals import Arrival
 from workloads.errors import ConfigError
@@ -22,6 +23,7 @@ WORDS = Path(__file__).with_name("words.txt").read_text(encoding="ascii").split(
 SALT_WORDS = 6  # of some 500: 2^53 different beginnings
 FIRST_ID = 1000  # token ids from here on are plain text in every common vocabulary
 TAIL_TOKENS = 5  # what chat templates put after a message; the rest of their tokens comes before it
+Ints = NDArray[np.int64]
 _STOCK = 65_536  # words laid out ahead; texts are stretches of them
 
 
@@ -56,6 +58,15 @@ class Calibration:
         return max(round((tokens - self.template) / self.per_word), 1)
 
 
+@cache
+def _laid_out(words: tuple[str, ...]) -> tuple[Ints, str, list[int]]:
+    """The stock twice in a row: numbers of words, their text, and where each word begins in it."""
+    stock = np.tile(np.random.default_rng(7).integers(0, len(words), _STOCK), 2)
+    text = " ".join([words[k] for k in stock.tolist()])
+    lengths = np.array([len(word) + 1 for word in words])
+    return stock, text, [0, *np.cumsum(lengths[stock]).tolist()]
+
+
 class PromptWriter:
     """Writes the prompts of one run; ``calibration`` is of its target.
 
@@ -72,10 +83,7 @@ class PromptWriter:
         self._salt = salt
         self.calibration = calibration or Calibration()
         self._words = list(words)
-        self._stock = np.tile(np.random.default_rng(7).integers(0, len(words), _STOCK), 2)
-        row = [self._words[k] for k in self._stock.tolist()]
-        self._text = " ".join(row)
-        self._begins = [0, *accumulate(len(word) + 1 for word in row)]
+        self._stock, self._text, self._begins = _laid_out(tuple(words))
         self._written: dict[int, int] = {}  # words of prompts that are on their way
 
     def prompt(self, arrival: Arrival) -> str:
