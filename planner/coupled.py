@@ -5,8 +5,9 @@ iteration of P ends; KV arrives and the request joins the batch; a request has i
 the slot back.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -17,6 +18,7 @@ import numpy as np
 from planner.models import DecodeModel, Layout, PrefillModel, Traffic
 from planner.play_decode import Played, tpot_of
 from planner.play_prefill import Packed
+from planner.queueing_play import least
 
 Handler = Callable[[float, Any], None]
 
@@ -52,7 +54,7 @@ class _Cluster:
         self._tokens, self._outputs = traffic.input_tokens.tolist(), traffic.output_tokens.tolist()
         self._steps = [max(decode.step_s(b), 1e-9) for b in range(min(layout.cap, n) + 1)]
         self._decode_of = [0] * n
-        self._granted, self._ready, self._first, self._last = (np.full(n, np.nan) for _ in range(4))
+        self._granted, self._ready, self._first, self._last = ([math.nan] * n for _ in range(4))
         self._events: list[tuple[float, int, Handler, Any]] = []
         self._order = count()
         self._rng = Random(1)
@@ -68,26 +70,25 @@ class _Cluster:
         while events:
             moment, _, handler, subject = heappop(events)
             handler(moment, subject)
-        tpot_s = tpot_of(self._traffic.output_tokens, self._first, self._last)
-        before_s = self._ready - self._granted
-        return Played(self._first - at_s, tpot_s, before_s, self._granted - at_s)
+        granted_s, first_s = np.array(self._granted), np.array(self._first)
+        tpot_s = tpot_of(self._traffic.output_tokens, first_s, np.array(self._last))
+        before_s = np.array(self._ready) - granted_s
+        return Played(first_s - at_s, tpot_s, before_s, granted_s - at_s)
 
     def _push(self, moment: float, handler: Handler, subject: Any) -> None:
         heappush(self._events, (moment, next(self._order), handler, subject))
 
-    def _pick(self, routing: str, loads: list[float], turn: int) -> int:
-        n = len(loads)
+    def _pick(self, routing: str, n: int, loads: Iterator[float], turn: int) -> int:
         if routing == "random":
             return self._rng.randrange(n)
-        if routing == "least-load":
-            return min(range(n), key=lambda k: (loads[k], (k - turn) % n))
-        return turn % n
+        return least(list(loads), turn) if routing == "least-load" else turn % n
 
     def _arrive(self, now: float, i: int) -> None:
-        loads = [b.taken + float(len(b.waiting)) for b in self._batches]
-        k = self._decode_of[i] = self._pick(self._layout.routing_decode, loads, i)
-        self._batches[k].waiting.append(i)
-        self._grant(now, self._batches[k])
+        batches = self._batches
+        loads = (b.taken + float(len(b.waiting)) for b in batches)
+        k = self._decode_of[i] = self._pick(self._layout.routing_decode, len(batches), loads, i)
+        batches[k].waiting.append(i)
+        self._grant(now, batches[k])
 
     def _grant(self, now: float, batch: _Batch) -> None:
         while batch.waiting and batch.taken < self._layout.cap:
@@ -97,8 +98,8 @@ class _Cluster:
             self._to_prefill(now, i)
 
     def _to_prefill(self, now: float, i: int) -> None:
-        loads = [server.pending for server in self._servers]
-        k = self._pick(self._layout.routing_prefill, loads, i)
+        loads = (server.pending for server in self._servers)
+        k = self._pick(self._layout.routing_prefill, len(self._servers), loads, i)
         server = self._servers[k]
         idle = server.busy_until <= now and not self._of[k]
         self._of[k].append(i)
@@ -120,10 +121,11 @@ class _Cluster:
 
     def _join(self, now: float, i: int) -> None:
         batch = self._batches[self._decode_of[i]]
+        leaving, steps = batch.leaving, self._steps
         self._flow(now, batch)
-        half = 0.5 * bool(batch.leaving)
-        self._first[i] = now + half * self._steps[min(len(batch.leaving), len(self._steps) - 1)]
-        heappush(batch.leaving, (batch.given + half + self._outputs[i] - 1, i))
+        half = 0.5 if leaving else 0.0
+        self._first[i] = now + half * steps[min(len(leaving), len(steps) - 1)]
+        heappush(leaving, (batch.given + half + self._outputs[i] - 1, i))
         self._expect(now, batch)
 
     def _flow(self, now: float, batch: _Batch) -> None:
@@ -133,9 +135,9 @@ class _Cluster:
 
     def _expect(self, now: float, batch: _Batch) -> None:
         batch.version += 1
-        if batch.leaving:
-            left = max(batch.leaving[0][0] - batch.given, 0.0)
-            moment = now + left * self._steps[len(batch.leaving)]
+        if leaving := batch.leaving:
+            left = max(leaving[0][0] - batch.given, 0.0)
+            moment = now + left * self._steps[len(leaving)]
             self._push(moment, self._leave, (batch, batch.version))
 
     def _leave(self, now: float, subject: tuple[_Batch, int]) -> None:

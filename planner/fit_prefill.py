@@ -40,10 +40,6 @@ class Beginning:
         """How far played times are from what was seen."""
         return np.log(np.maximum(_quantiles(times_s[self.seen], self.group), LEAST_S)) - self.wanted
 
-    def error(self, times_s: Floats) -> float:
-        """The mean of it, as a share."""
-        return float(np.abs(self.residuals(times_s)).mean())
-
 
 def beginning(sent: Records, n: int) -> Beginning:
     """Of the requests that were sent, in order."""
@@ -105,8 +101,7 @@ def _fit(
         lambda values: begun.residuals(played(model(values))),
         np.maximum(np.array(parts), LEAST_S),
     )
-    best = model(found.values)
-    return best, begun.error(played(best))
+    return model(found.values), found.error
 
 
 # -- the start -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from planner.models import DecodeModel, Layout, Traffic
-from planner.queueing_play import assign
+from planner.queueing_play import assign, least
 from planner.records import Floats, Ints
 
 
@@ -59,13 +59,13 @@ def _decode_of(
 
 
 def _fewest(at_s: Floats, stay_s: Floats, instances: int) -> Ints:
-    present = [0] * instances
+    present = [0.0] * instances
     leaving: list[tuple[float, int]] = []
     number = np.empty(len(at_s), np.int64)
     for i, (at, stay) in enumerate(zip(at_s.tolist(), stay_s.tolist(), strict=True)):
         while leaving and leaving[0][0] <= at:
             present[heappop(leaving)[1]] -= 1
-        k = min(range(instances), key=lambda j: (present[j], (j - i) % instances))
+        k = least(present, i)
         present[k] += 1
         number[i] = k
         heappush(leaving, (at + stay, k))
@@ -82,40 +82,41 @@ def _batches(
     """
     asked, there, length = (column.tolist() for column in work)
     n = len(asked)
-    wait, first, last = np.empty(n), np.empty(n), np.empty(n)
-    sizes = range(min(cap, n) + 1)
-    step_of = [max(model.step_s(b), 1e-9) for b in sizes]
-    coming: list[tuple[float, int]] = []  # slot taken, KV on its way: (moment, request)
-    leaving: list[tuple[float, int]] = []  # in the batch: (v at which it leaves, request)
+    wait, first, last = ([0.0] * n for _ in range(3))
+    step_of = [max(model.step_s(b), 1e-9) for b in range(min(cap, n) + 1)]
+    joins = 0.5 if early else 1.5  # steps, until a batch has the first token of who comes
+    never = (float("inf"), -1)  # ends each list, so that none is ever empty
+    coming = [never]  # slot taken, KV on its way: (moment, request)
+    leaving = [never]  # in the batch: (v at which it leaves, request)
+    asked.append(never[0])
     now = given = 0.0
     taken = head = granted = batch = 0  # ``head``: next to ask; ``granted``: next to get a slot
-    endless = float("inf")
-    while granted < n or coming or leaving:
-        step = step_of[batch]
-        ends = now + (leaving[0][0] - given) * step if leaving else endless
-        comes = coming[0][0] if coming else endless
-        asks = asked[head] if head < n else endless
-        moment = min(ends, comes, asks)
-        if batch:
-            given += (moment - now) / step
-        now = moment
-        if moment == ends:
+    while True:
+        step, before = step_of[batch], now
+        now, comes, asks = before + (leaving[0][0] - given) * step, coming[0][0], asked[head]
+        if now <= comes and now <= asks:
+            if now == never[0]:
+                break
             given, k = heappop(leaving)
             last[k] = now
             batch -= 1
             taken -= 1
-        elif moment == comes:
-            k = heappop(coming)[1]
-            first[k] = now + step * (0.5 if early else 1.5) * (batch > 0)
-            if not early and not batch:
-                first[k] = now + step_of[1]
-            batch += 1
-            heappush(leaving, (given + length[k] + 0.5 * (batch > 1), k))
         else:
-            head += 1
+            now = comes if comes <= asks else asks
+            if batch:
+                given += (now - before) / step
+            if comes > asks:
+                head += 1
+            else:
+                k = heappop(coming)[1]
+                first[k] = now + (step * joins if batch else 0.0 if early else step_of[1])
+                batch += 1
+                heappush(leaving, (given + length[k] + 0.5 * (batch > 1), k))
         while granted < head and taken < cap:
-            wait[granted] = now - asked[granted]
-            heappush(coming, (there[granted] + now - asked[granted], granted))
+            asks = asked[granted]
+            wait[granted] = now - asks
+            heappush(coming, (there[granted] + now - asks, granted))
             taken += 1
             granted += 1
-    return wait, first, np.maximum(last, first)
+    first_s = np.array(first)
+    return np.array(wait), first_s, np.maximum(last, first_s)

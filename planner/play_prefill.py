@@ -62,7 +62,7 @@ class Packed:
         self.times: list[float] = []  # in the system, in order of arrival
         self.pending = 0.0  # tokens that are not finished
         self.busy_until = 0.0  # end of the iteration that runs
-        self._model = model
+        self._figures = (model.chunk_tokens, model.setup_s, model.slope_s, model.square_s)
         self._arrivals: list[float] = []
         self._sizes: list[float] = []
         self._head = self._next = (
@@ -79,35 +79,36 @@ class Packed:
 
     def play(self, until_s: float) -> None:
         """All iterations that end, and then begin, by ``until_s``."""
-        arrivals = self._arrivals
-        while self.busy_until <= until_s:
-            now = self.busy_until
-            for j in range(self._head, self._next):
-                self.times.append(now - arrivals[j])
+        arrivals, times = self._arrivals, self.times
+        n = len(arrivals)
+        while (now := self.busy_until) <= until_s:
+            for at_s in arrivals[self._head : self._next]:
+                times.append(now - at_s)
             self.pending -= self._running
             self._running = 0.0
-            self._head = self._next
-            if self._head >= len(arrivals):
+            head = self._head = self._next
+            if head >= n:
                 return
-            now = max(now, arrivals[self._head])
-            if now > until_s:
-                return
+            if arrivals[head] > now:
+                now = arrivals[head]
+                if now > until_s:
+                    return
             self._begin(now)
 
     def _begin(self, now: float) -> None:
-        model, arrivals, sizes = self._model, self._arrivals, self._sizes
-        room, took, k, n = model.chunk_tokens, model.setup_s, self._head, len(self._arrivals)
-        start = self._done
+        arrivals, sizes = self._arrivals, self._sizes
+        chunk, took, slope, square = self._figures
+        room, k, n, start = chunk, self._head, len(arrivals), self._done
         while k < n and arrivals[k] <= now and room > 0:
-            size = sizes[k]
-            end = min(size, start + room)
-            took += (end - start) * (model.slope_s + model.square_s * (end + start))
-            room -= end - start
+            size, end = sizes[k], start + room
             if end < size:
-                start = end
+                took += room * (slope + square * (end + start))
+                room, start = 0.0, end
                 break
+            took += (size - start) * (slope + square * (size + start))
+            room -= size - start
             k += 1
             start = 0.0
         self._done, self._next = start, k
-        self._running = model.chunk_tokens - room
+        self._running = chunk - room
         self.busy_until = now + took

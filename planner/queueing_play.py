@@ -29,6 +29,13 @@ def assign(arrivals: Floats, services: Floats, servers: int, routing: str, seed:
     return np.arange(len(arrivals)) % servers
 
 
+def least(loads: list[float], turn: int) -> int:
+    """Which one has the least; of those that have as little, the first from ``turn`` on, round and round."""
+    first = turn % len(loads)
+    in_turn = loads[first:] + loads[:first]
+    return (first + in_turn.index(min(in_turn))) % len(loads)
+
+
 def simulate_sojourns(arrivals: Floats, services: Floats, number: Ints, servers: int) -> Floats:
     """Time in the system at FCFS servers with a queue each (GI/G/1 per server)."""
     sojourns = np.empty(len(arrivals))
@@ -60,14 +67,13 @@ def _least_work(arrivals: Floats, services: Floats, servers: int) -> Ints:
 
 
 def _shortest_queue(arrivals: Floats, services: Floats, servers: int) -> Ints:
-    present, free = [0] * servers, [0.0] * servers
+    present, free = [0.0] * servers, [0.0] * servers
     leaving: list[tuple[float, int]] = []
-    order = range(servers)
     number = np.empty(len(arrivals), np.int64)
     for i, (arrival, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
         while leaving and leaving[0][0] <= arrival:
             present[heapq.heappop(leaving)[1]] -= 1
-        k = min(order, key=lambda j, i=i: (present[j], (j - i) % servers))  # type: ignore[misc]
+        k = least(present, i)
         present[k] += 1
         free[k] = max(free[k], arrival) + service
         heapq.heappush(leaving, (free[k], k))
