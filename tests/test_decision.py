@@ -23,7 +23,7 @@ def verdict(
     seed: int,
     slo_ms: tuple[float, float],
     engine: Engine | None = None,
-    window_s: float = 80,
+    window_s: float = 60,
 ) -> Decision:
     records = play(deployment, rate_rps, window_s, seed, engine)
     return decide(None, measured(records, deployment, window_s, slo_ms), records)

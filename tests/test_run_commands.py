@@ -10,9 +10,11 @@ import pytest
 from emulator.model import Deployment
 from planner.__main__ import main
 from planner.decision import decide
+from planner.measurement import Measurement
 from planner.records import Records
 from planner.rounds import trend
 from planner.run_files import write_run
+from planner.verdict import Decision
 from tests.simulated import measured, play
 
 SHORT = Deployment(1, 2, 64)
@@ -20,16 +22,17 @@ PLAN = {"slo": {"ttft_p99_ms": 1200, "tpot_p99_ms": 60, "target_qps": 10}}
 
 
 @cache
-def seen(deployment: Deployment, rate_rps: float) -> Records:
-    return play(deployment, rate_rps, 60, 1)
+def seen(deployment: Deployment, rate_rps: float) -> tuple[Measurement, Decision, Records]:
+    records = play(deployment, rate_rps, 60, 1)
+    m = measured(records, deployment, 60, (1200, 60), rate_planned_rps=10)
+    return m, decide(None, m, records), records
 
 
 def written(folder: Path, deployment: Deployment, run_id: str, rate_rps: float = 10) -> Path:
-    records = seen(deployment, rate_rps)
-    m = measured(
-        records, deployment, 60, (1200, 60), run_id=run_id, started_at=run_id, rate_planned_rps=10
-    )
-    write_run(folder / run_id, m, decide(None, m, records), records)
+    """A run of that name; what it saw, and its verdict, do not depend on the name."""
+    m, decision, records = seen(deployment, rate_rps)
+    named = m.model_copy(update={"run_id": run_id, "started_at": run_id})
+    write_run(folder / run_id, named, decision, records)
     return folder / run_id
 
 
