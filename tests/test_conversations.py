@@ -3,9 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workloads.arrivals import FOLLOW_UP, Arrival, Schedule
+from workloads.draws import hashed, one
 from workloads.workload import load_workload
 
 TALK = """
@@ -53,6 +57,17 @@ def test_the_rate_counts_all_requests(tmp_path: Path) -> None:
     sample = s.sample(5_000)
     late = sample.due_s > 60
     assert late.sum() / (sample.due_s[-1] - 60) == pytest.approx(20, rel=0.05)
+
+
+WORD = st.integers(0, 2**64 - 1)
+
+
+@given(WORD, st.integers(0, 20), WORD, WORD)
+def test_a_number_drawn_alone_is_the_one_drawn_among_others(
+    seed: int, purpose: int, first: int, second: int
+) -> None:
+    among = hashed(seed, purpose, np.array([7, first], np.uint64), np.array([1, second], np.uint64))
+    assert one(seed, purpose, first, second).tolist() == among[1:].tolist()
 
 
 def test_any_worker_makes_the_same_next_turn(tmp_path: Path) -> None:
