@@ -1,5 +1,7 @@
 # Everything sets itself up: Python 3.11+, make and the package registries are enough.
 PY := .venv/bin/python
+# Where it is set, as in many images, each of a test run's processes compiles all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
