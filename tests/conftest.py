@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import gc
 import os
 
 # Tests hold the event loop up and serve from threads: they want the real time and real threads, so
@@ -22,3 +23,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` rewrites the golden files; the diff is the review."""
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not look at them again and again."""
+    gc.freeze()

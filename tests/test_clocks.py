@@ -17,6 +17,7 @@ def lag() -> Iterator[LoopLag]:
     watch.stop()
 
 
+@pytest.mark.process  # in real time
 def test_an_idle_loop_is_not_late(lag: LoopLag) -> None:
     gevent.sleep(0.03)
     lag.reset()
@@ -25,6 +26,7 @@ def test_an_idle_loop_is_not_late(lag: LoopLag) -> None:
     assert lag.busy_share < 0.5
 
 
+@pytest.mark.process  # in real time
 def test_the_lag_of_this_iteration_is_the_work_before_it(lag: LoopLag) -> None:
     seen = []
 
@@ -37,6 +39,7 @@ def test_the_lag_of_this_iteration_is_the_work_before_it(lag: LoopLag) -> None:
     assert 0.03 <= seen[0] < 0.1
 
 
+@pytest.mark.process  # in real time
 def test_quantiles_are_those_of_a_byte_that_comes_at_random(lag: LoopLag) -> None:
     lag.reset()
     began = time.monotonic()

@@ -64,10 +64,6 @@ def test_tpot_over_its_limit_is_never_answered_with_p(seed: int) -> None:
     assert decision.verdict not in ADD_P | {"hold"}
 
 
-def test_a_cluster_with_room_holds() -> None:
-    assert verdict(Deployment(6, 3, 64), 10, 1, (1500, 60)).verdict == "hold"
-
-
 def test_a_limit_below_one_prefill_is_infeasible() -> None:
     decision = verdict(Deployment(6, 3, 64), 10, 1, (300, 60))
     assert decision.verdict == "infeasible"
@@ -137,6 +133,9 @@ def test_accounts_that_do_not_add_up_give_no_verdict(good: tuple[Records, Measur
     assert decide(None, measurement, good[0]).rule == "0 accounting"
 
 
-def test_the_stronger_confidence_asks_for_more(good: tuple[Records, Measurement]) -> None:
+def test_a_cluster_with_room_holds(good: tuple[Records, Measurement]) -> None:
     assert decide(None, good[1], good[0], "likely").verdict == "hold"
+
+
+def test_the_stronger_confidence_asks_for_more(good: tuple[Records, Measurement]) -> None:
     assert decide(None, good[1], good[0], "confirmed").verdict in ("hold", "inconclusive")

@@ -291,6 +291,7 @@ def test_one_token_that_works_while_more_fail_means_that_d_is_missing() -> None:
     assert "a request of one token succeeds" in str(trouble)
 
 
+@pytest.mark.process  # waits in real time
 def test_a_silent_answer_is_laid_to_the_d_that_the_router_calls_unhealthy() -> None:
     """As SGLang's router does when a D has died: P waits for it, and so does the client."""
     workers = orjson.dumps(
