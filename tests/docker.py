@@ -38,6 +38,10 @@ def missing() -> str:
     return ""
 
 
+class NoDockerError(Exception):
+    """Docker is installed, and this machine does not let it run."""
+
+
 @dataclass
 class Docker:
     """A running daemon, and a copy of the project as its user has it, with a .env and a key."""
@@ -102,7 +106,12 @@ def docker(folder: Path) -> Iterator[Docker]:
             stderr=log,
         )
     try:
-        wait_until(lambda: running("docker", "version", check=False).returncode == 0, 30)
+        wait_until(lambda: _is_up(running) or daemon.poll() is not None, 30)
+        if daemon.poll() is not None:
+            told = (folder / "dockerd.log").read_text().strip().splitlines()
+            raise NoDockerError(
+                f"dockerd ended by itself: {told[-1] if told else 'without a word'}"
+            )
         _make_base(running, folder / "root")
         yield running
     finally:
@@ -113,6 +122,10 @@ def docker(folder: Path) -> Iterator[Docker]:
             if mounted.split()[1].startswith(str(folder)):
                 subprocess.run(["umount", "-q", mounted.split()[1]], check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_up(running: Docker) -> bool:
+    return running("docker", "version", check=False).returncode == 0
 
 
 def _make_base(running: Docker, root: Path) -> None:

@@ -1,5 +1,6 @@
 """The compose file with a real Docker: ``make test-compose``. Skipped where Docker cannot be had."""
 
+import contextlib
 import csv
 import http.cookiejar
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker import Docker, docker, get, missing
+from tests.docker import Docker, NoDockerError, docker, get, missing
 from tests.processes import Finished, free_port, wait_until
 from tests.test_run import assert_adds_up
 
@@ -28,7 +29,11 @@ TRUTH = (
 def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
     if why := missing():
         pytest.skip(f"no Docker: {why}")
-    with docker(tmp_path_factory.mktemp("docker")) as running:
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(docker(tmp_path_factory.mktemp("docker")))
+        except NoDockerError as error:
+            pytest.skip(f"no Docker: {error}")
         key_file = running.project / "api_key.txt"
         key_file.write_text(KEY)
         key_file.chmod(0o600)
