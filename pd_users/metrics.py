@@ -6,12 +6,12 @@ rounded to two digits. The planner gets the exact records.
 
 from locust.env import Environment
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.ma
 from numpy.typing import NDArray
 
 from pd_users import wire
@@ -19,6 +19,7 @@ from pd_users.itl import GapSketch, count_gaps
 from pd_users.records import OK, UNFINISHED, UNSENT, RequestRecord
 
 MAX_RECORDS = 5_000_000  # beyond, the master keeps a uniform sample and exact counts
+THIN_PARTS = 4  # old batches thinned with each new one, after the share was halved
 
 
 class RequestError(Exception):
@@ -82,10 +83,14 @@ class Recorder:
 
 
 class Collector:
-    """The master's end: every record of the run; of a very long one a uniform sample, exact counts."""
+    """The master's end: every record of the run; of a very long one a uniform sample, exact counts.
+
+    Batches are kept as they came: deflated, some 45 bytes a request. While the run is on, its
+    figures come from the sketches.
+    """
 
     def __init__(self, seed: int = 0, limit: int = MAX_RECORDS) -> None:
-        self._batches: list[wire.Columns] = []
+        self._parts: deque[_Part] = deque()
         self._rng = np.random.default_rng(seed)
         self._limit = limit
         self._share = 1.0  # of the rows that are kept
@@ -96,6 +101,7 @@ class Collector:
         self.gaps = GapSketch()
         self.ttft = GapSketch()  # of all successes, also where the records are a sample
         self.tpot = GapSketch()
+        self.lag = GapSketch()  # of all that were sent
         self.reported = 0  # rows, without the duplicates
         self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
@@ -103,13 +109,15 @@ class Collector:
 
     def add(self, report: dict[str, Any]) -> wire.Columns:
         """Take in one worker's report; its columns, for whoever watches the run."""
-        batch = self._new(wire.unpack(report["rows"]))
+        blob = report["rows"]
+        whole = wire.unpack(blob)
+        batch = self._new(whole)
         self.gaps.add(dict(report["gaps"]))
         self._shared += np.array(report.get("shared", (0, 0)), np.int64)
         self.reported += len(batch["index"])
         self.outcomes.update(batch["outcome"].tolist())
-        self._sketch(_rows(batch, batch["outcome"] == OK))
-        self._keep(batch)
+        self._sketch(batch)
+        self._keep(_Part(len(batch["index"]), blob if batch is whole else wire.pack_columns(batch)))
         return batch
 
     def _new(self, batch: wire.Columns) -> wire.Columns:
@@ -128,28 +136,38 @@ class Collector:
         self.duplicates += int(len(index) - fresh.sum())
         return batch if fresh.all() else _rows(batch, fresh)
 
-    def _sketch(self, ok: wire.Columns) -> None:
+    def _sketch(self, batch: wire.Columns) -> None:
+        self.lag.add_s(batch["sent_s"] - batch["due_s"])
+        ok = _rows(batch, batch["outcome"] == OK)
+        self.ttft.add_s(ok["first_token_s"] - ok["due_s"])
         spread = ok["output_tokens"] - ok["n_first"]
         span_s = (ok["last_token_s"] - ok["first_token_s"])[spread > 0]
-        for sketch, seconds in (
-            (self.ttft, ok["first_token_s"] - ok["due_s"]),
-            (self.tpot, span_s / spread[spread > 0]),
-        ):
-            counts: Counter[int] = Counter()
-            count_gaps(seconds[np.isfinite(seconds)].tolist(), counts)
-            sketch.add(counts)
+        self.tpot.add_s(span_s / spread[spread > 0])
 
-    def _keep(self, batch: wire.Columns) -> None:
-        """Every row is kept with the same chance, whenever it came."""
-        if self._share < 1:
-            batch = _rows(batch, self._rng.random(len(batch["index"])) < self._share)
-        self._batches.append(batch)
-        self._kept += len(batch["index"])
-        while self._kept > self._limit:
-            whole = self.columns()
-            self._batches = [_rows(whole, self._rng.random(self._kept) < 0.5)]
-            self._kept = len(self._batches[0]["index"])
+    def _keep(self, part: "_Part") -> None:
+        """Every row is kept with the same chance, whenever it came.
+
+        Over the limit the share halves. What is kept already is thinned bit by bit: all at once
+        would hold the event loop for so long that workers believe the master gone.
+        """
+        self._parts.append(self._thin(part))
+        self._kept += self._parts[-1].n
+        for _ in range(min(THIN_PARTS, len(self._parts))):
+            if self._parts[0].share == self._share:
+                break
+            old = self._parts.popleft()
+            self._parts.append(self._thin(old))
+            self._kept += self._parts[-1].n - old.n
+        if self._kept > self._limit and self._parts[0].share == self._share:
             self._share /= 2
+
+    def _thin(self, part: "_Part") -> "_Part":
+        """Down to the share that holds now."""
+        if part.share == self._share:
+            return part
+        kept = self._rng.random(part.n) < self._share / part.share
+        rows = _rows(wire.unpack(part.blob), kept)
+        return _Part(int(kept.sum()), wire.pack_columns(rows), self._share)
 
     @property
     def shared_rate(self) -> float | None:
@@ -174,9 +192,19 @@ class Collector:
         return reported
 
     def columns(self) -> wire.Columns:
-        """The rows that are kept."""
-        self._batches = [wire.concatenate(self._batches)] if self._batches else []
-        return self._batches[0] if self._batches else wire.concatenate([])
+        """The rows that are kept, unpacked anew at each call."""
+        parts = [self._thin(part) for part in self._parts]
+        self._parts, self._kept = deque(parts), sum(part.n for part in parts)
+        return wire.concatenate([wire.unpack(part.blob) for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A batch as it is kept, deflated; and the share of its rows that was."""
+
+    n: int
+    blob: bytes
+    share: float = 1.0
 
 
 def _rows(columns: wire.Columns, flags: NDArray[np.bool_]) -> wire.Columns:

@@ -34,24 +34,36 @@ Columns = dict[str, NDArray[Any]]
 def pack(records: Sequence[RequestRecord]) -> bytes:
     """Rows of one worker as one blob."""
     n = len(records)
-    parts = [np.fromiter((r.index for r in records), "<i8", n).tobytes()]
+    types = {"index": "<i8", **dict.fromkeys(MOMENTS, "<f8"), **dict.fromkeys(COUNTS, "<i4")}
+    columns: Columns = {
+        name: np.fromiter((getattr(r, name) for r in records), dtype, n)
+        for name, dtype in types.items()
+    }
+    columns |= {name: np.array([getattr(r, name) for r in records], object) for name in NAMES}
+    columns["worker"] = np.full(n, records[0].worker if n else -1, "<i4")
+    return pack_columns(columns)
+
+
+def pack_columns(columns: Columns) -> bytes:
+    """Columns of one worker as one blob."""
+    n = len(columns["index"])
+    parts = [columns["index"].astype("<i8").tobytes()]
     before = np.zeros(n, "<i8")
     for name in MOMENTS:
-        moments = np.fromiter((getattr(r, name) for r in records), "<f8", n)
+        moments = columns[name]
         never = np.isnan(moments)
         ns = np.where(never, 0, np.rint(np.where(never, 0.0, moments) * 1e9)).astype("<i8")
         parts.append(np.where(never, NEVER, ns - before).tobytes())
         before = np.where(never, before, ns)
-    parts += [
-        np.fromiter((getattr(r, name) for r in records), "<i4", n).tobytes() for name in COUNTS
-    ]
+    parts += [columns[name].astype("<i4").tobytes() for name in COUNTS]
     names: dict[str, list[str]] = {}
     for name in NAMES:
-        values = [getattr(r, name) for r in records]
+        values = columns[name].tolist()
         names[name] = sorted(set(values))
         code = {value: k for k, value in enumerate(names[name])}
         parts.append(np.fromiter((code[v] for v in values), "<u2", n).tobytes())
-    head = orjson.dumps({"n": n, "worker": records[0].worker if n else -1, "names": names})
+    worker = int(columns["worker"][0]) if n else -1
+    head = orjson.dumps({"n": n, "worker": worker, "names": names})
     return len(head).to_bytes(4, "little") + head + zlib.compress(b"".join(parts), 1)
 
 

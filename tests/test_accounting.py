@@ -66,3 +66,28 @@ def test_a_very_long_run_keeps_a_uniform_sample_and_exact_counts() -> None:
     quarters = np.histogram(kept, bins=4, range=(0, 10_000))[0]
     assert quarters.min() > 0.7 * quarters.mean()  # early and late rows alike
     assert collector.is_reported(np.array([0, 9999])).all()
+
+
+def test_what_is_shown_while_it_runs_is_what_the_records_say() -> None:
+    rng, collector, rows = np.random.default_rng(2), Collector(), []
+    for k in range(500):
+        due_s, outcome = k / 10, "ok" if k % 5 else "reset"
+        sent_s = due_s + rng.exponential(0.001)
+        first_s = sent_s + rng.exponential(0.2)
+        last_s = first_s + rng.exponential(3)
+        moments = {"sent_s": sent_s, "first_token_s": first_s, "last_token_s": last_s}
+        counts = {"output_tokens": int(rng.integers(1, 90)), "n_first": 1}
+        rows.append(RequestRecord(k, 0, "chat", due_s, 5, 7, outcome, **moments, **counts))  # type: ignore[arg-type]
+    for start in range(0, 500, 100):
+        collector.add({"rows": pack(rows[start : start + 100]), "gaps": []})
+    ok = [r for r in rows if r.outcome == "ok"]
+    assert collector.ttft.count == len(ok) == 400
+    for sketch, exact in (
+        (collector.ttft, [r.ttft_s for r in ok]),
+        (collector.tpot, [r.tpot_s for r in ok if np.isfinite(r.tpot_s)]),
+        (collector.lag, [r.sent_s - r.due_s for r in rows]),
+    ):
+        assert sketch.count == len(exact)
+        for q in (0.5, 0.99):
+            true_ms = 1000 * float(np.quantile(exact, q, method="inverted_cdf"))
+            assert abs((sketch.quantile_ms(q) or 0) / true_ms - 1) < 0.00251

@@ -1,4 +1,4 @@
-"""Gap counts merge exactly, and their quantiles are within the promised half a percent."""
+"""Gap counts merge exactly, and their quantiles are within the promised quarter of a percent."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ def test_counting_two_parts_is_counting_the_whole(a: list[float], b: list[float]
     assert parts == whole
 
 
-def test_a_quantile_is_within_half_a_percent() -> None:
+def test_a_quantile_is_within_a_quarter_of_a_percent() -> None:
     values = np.random.default_rng(1).lognormal(-4, 0.7, 20_000)
     counts: Counter[int] = Counter()
     count_gaps(values.tolist(), counts)
@@ -30,7 +30,7 @@ def test_a_quantile_is_within_half_a_percent() -> None:
     assert sketch.count == 20_000
     for q in (0.5, 0.9, 0.99):
         true_ms = float(np.quantile(values, q, method="inverted_cdf")) * 1000
-        assert abs(sketch.quantile_ms(q) / true_ms - 1) < 0.0055
+        assert abs(sketch.quantile_ms(q) / true_ms - 1) < 0.00251
 
 
 def test_no_gaps_give_no_quantile() -> None:
