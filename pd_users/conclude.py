@@ -5,6 +5,7 @@ import locust
 import logging
 import platform
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -74,7 +75,7 @@ class Conclusion:
 
 
 def conclude(run: Run, prepared: Prepared) -> Conclusion:
-    """Account, measure, decide, write. A full disk costs the files, never the verdict."""
+    """Account, measure, decide, write. A full disk costs neither the verdict nor the files."""
     prepared.scraper.stop()
     due, collector = prepared.traffic.due_until(run.stopped_at_s), run.collector
     unseen = ~collector.is_reported(due["index"])
@@ -87,16 +88,29 @@ def conclude(run: Run, prepared: Prepared) -> Conclusion:
     measurement = pool.apply(measure, (records, context))
     judged = (prepared.plan, measurement, records, run.spec.options.confidence)
     decision = pool.apply(decide, judged)
-    folder = Path(run.spec.options.run_dir) / run.spec.run_id
     cures = _cures(run, measurement)
     decision = decision.model_copy(update={"reasons": [*decision.reasons, *cures]})
-    conclusion = Conclusion(measurement, decision, folder)
+    folder = pool.apply(_write, (run.spec, measurement, decision, records))
+    return Conclusion(measurement, decision, folder)
+
+
+def _write(
+    spec: RunSpec, measurement: Measurement, decision: Decision, records: Records
+) -> Path | None:
+    """The folder of the run: where it was asked for, else in the system's temporary directory."""
+    asked = Path(spec.options.run_dir) / spec.run_id
     try:
-        pool.apply(write_run, (folder, measurement, decision, records))
+        write_run(asked, measurement, decision, records)
+        return asked
     except OSError as error:
-        log.error("%s: nothing could be written there: %s.", folder, error.strerror or error)
-        conclusion.folder = None
-    return conclusion
+        log.error("%s: nothing could be written there: %s.", asked, error.strerror or error)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="pd-load-test-")) / spec.run_id
+        write_run(folder, measurement, decision, records)
+        return folder
+    except OSError as error:
+        log.error("Nor in the temporary directory: %s. Files: none.", error.strerror or error)
+    return None
 
 
 def _cures(run: Run, measurement: Measurement) -> list[str]:

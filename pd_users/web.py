@@ -22,7 +22,7 @@ from pd_users.lifecycle import AVOIDABLE, Lifecycle
 from pd_users.live import live_view
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
 
-CHANGING_GETS = ("/stop", "/stats/reset")  # Locust's own, although they are GETs
+CHANGING_GETS = ("/stop", "/stats/reset")  # Locust's own: GETs before 2.47
 PAGE = Path(__file__).with_name("capacity.html")
 
 

@@ -3,7 +3,8 @@
 import csv
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from math import isnan, nan
 from pathlib import Path
@@ -128,12 +129,25 @@ def write_records(path: Path, records: Records) -> None:
     """As gzipped CSV, moved into place when it is whole."""
     names = [f.name for f in fields(Records)]
     columns = [_texts(name, getattr(records, name)) for name in names]
-    part = path.with_name(path.name + ".part")
-    with gzip.open(part, "wt", compresslevel=4, newline="", encoding="utf-8") as out:
+    with (
+        moved_into_place(path) as part,
+        gzip.open(part, "wt", compresslevel=4, newline="", encoding="utf-8") as out,
+    ):
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(map(_header, names))
         writer.writerows(zip(*columns, strict=True))
-    part.replace(path)
+
+
+@contextmanager
+def moved_into_place(path: Path) -> Iterator[Path]:
+    """A path to write to; it becomes ``path`` when that is done, and goes when it fails."""
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _texts(name: str, column: NDArray[Any]) -> list[str]:

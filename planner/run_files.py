@@ -10,7 +10,7 @@ from planner.decision import Decision
 from planner.errors import PlanError
 from planner.measurement import SCHEMA_VERSION, Measurement
 from planner.page import html
-from planner.records import Records, read_records, write_records
+from planner.records import Records, moved_into_place, read_records, write_records
 
 
 def run_json(measurement: Measurement, decision: Decision) -> dict[str, Any]:
@@ -30,9 +30,8 @@ def write_run(folder: Path, measurement: Measurement, decision: Decision, record
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    with moved_into_place(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def load_run(path: str | Path) -> tuple[Measurement, Records]:

@@ -11,9 +11,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from pd_users.ports import open_to_all, taken_port
-from tests.processes import Locust
+from tests.processes import Locust, free_port
 from tests.raw_server import SSE_HEAD, Request, Wire, serving
-from tests.test_web import browser, free_port, swarm, wait_for, wrong_form_url  # noqa: F401
+from tests.test_web import browser, wrong_form_url  # noqa: F401
+from tests.webui import swarm, wait_for
 
 pytestmark = pytest.mark.process
 SCRIPT = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"

@@ -44,9 +44,13 @@ def pairs(finished: Finished, truth: dict[str, Row]) -> list[tuple[Row, Row]]:
 
 
 def assert_true(finished: Finished, truth: dict[str, Row]) -> None:
-    """TTFT and TPOT of each request agree with the server's own moments."""
+    """TTFT and TPOT of each request agree with the server's own moments, on the one clock there is."""
     matched = pairs(finished, truth)
     assert len(matched) == finished.run["arrivals"]["succeeded"] > 0
+    start_s = finished.run["client"]["start_monotonic_s"]
+    way_ms = [1000 * abs(start_s + o["first_token_s"] - i["first_token_s"]) for o, i in matched]
+    assert statistics.median(way_ms) < 1  # from the server's write to the client's stamp
+    assert statistics.quantiles(way_ms, n=20)[-1] < 3
     ttft_ms, tpot_ms = [], []
     for ours, its in matched:
         assert ours["output_tokens"] == its["output_tokens"]

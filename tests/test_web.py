@@ -2,19 +2,18 @@
 
 import json
 import shutil
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from pd_users.web import is_foreign
-from tests.processes import Locust, free_port
+from tests.processes import Locust, free_port, wait_until
+from tests.webui import ask, swarm, wait_for
 
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -56,36 +55,9 @@ def web(tmp_path: Path) -> Iterator[tuple[Locust, str]]:
     locust.finish(30)
 
 
-def wait_for(url: str) -> None:
-    """Until something answers there; asked again twenty times a second, for 20 s."""
-    pause = threading.Event()
-    for _ in range(400):
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except urllib.error.URLError:
-            pause.wait(0.05)
-    raise AssertionError(f"nothing answers on {url}")
-
-
 def wait_until_stopped(url: str) -> None:
     """Until Locust has put its users away, too: that is after the verdict, and its page lags behind."""
-    pause = threading.Event()
-    for _ in range(600):
-        with urllib.request.urlopen(f"{url}/stats/requests", timeout=5) as answer:
-            if json.loads(answer.read())["state"] == "stopped":
-                return
-        pause.wait(0.05)
-    raise AssertionError("the run does not stop")
-
-
-def swarm(url: str, **form: str) -> dict[str, Any]:
-    """Locust's own start request, as its page sends it."""
-    blank = dict.fromkeys(("rate", "workload", "confidence", "plan", "host", "run_time"), "")
-    fields = {"user_count": "50", "spawn_rate": "50", **blank, **form}
-    body = urllib.parse.urlencode(fields).encode()
-    with urllib.request.urlopen(f"{url}/swarm", body, timeout=60) as answer:
-        return json.loads(answer.read())  # type: ignore[no-any-return]
+    wait_until(lambda: ask(url, "/stats/requests")["state"] == "stopped", 30)
 
 
 def press_start(page: Page, url: str, run_time: str) -> None:
