@@ -244,33 +244,36 @@ class Run:
 
     def _drain(self, timeout_s: float) -> None:
         seats = [s for s in self._conductor.seats.values() if s.client_id in self.participants]
-        self._order_drain(seats, timeout_s)
         deadline = time.monotonic() + timeout_s + 5
         hurried = False
+        ordered: set[str] = set()
         while time.monotonic() < deadline:
+            # Also those that were away when the end came, and are back.
+            for seat in seats:
+                if seat.client_id not in ordered and self._conductor.is_there(seat):
+                    self._order_drain(seat, timeout_s)
+                    ordered.add(seat.client_id)
             if all(s.drained or self._is_gone(s) for s in seats):
                 return
             if self._hurry.is_set() and not hurried:
-                hurried, deadline = True, time.monotonic() + 3
-                self._order_drain(seats, 0.0)
+                hurried, timeout_s, deadline = True, 0.0, time.monotonic() + 3
+                ordered.clear()
             gevent.sleep(0.02)
         log.error("Not every worker handed in its last records in time.")
 
-    def _order_drain(self, seats: list[Seat], timeout_s: float) -> None:
-        for seat in seats:
-            if self._conductor.is_there(seat):
-                data = {
-                    "run_id": self.spec.run_id,
-                    "stop_at_s": self.stopped_at_s,
-                    "timeout_s": timeout_s,
-                }
-                self._conductor.send("pd_drain", data, seat.client_id)
+    def _order_drain(self, seat: Seat, timeout_s: float) -> None:
+        data = {
+            "run_id": self.spec.run_id,
+            "stop_at_s": self.stopped_at_s,
+            "timeout_s": timeout_s,
+        }
+        self._conductor.send("pd_drain", data, seat.client_id)
 
     def _is_gone(self, seat: Seat) -> bool:
+        """Silent for so long that nothing will come any more; Locust says "missing" earlier."""
         if isinstance(self._conductor.environment.runner, LocalRunner):
             return False
-        silent_s = time.monotonic() - seat.heard_s
-        return not self._conductor.is_there(seat) or silent_s > LOST_S
+        return time.monotonic() - seat.heard_s > LOST_S
 
 
 def _plain(deal: Deal) -> dict[str, Any]:

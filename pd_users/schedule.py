@@ -95,6 +95,8 @@ class Dispatcher:
                     self._timer.wait(nap_s, TICK_S)
         finally:
             self._timer.close()
+        if self.fence is not None and self.fence.tick(self.now()):
+            return  # asleep over the end: others may have been dealt what fell due meanwhile
         end_s = min(self.stopped_at_s, self.window_s)
         while (arrival := self._take(end_s)) is not None:
             if self._may_start(arrival.due_s):  # due in the last moment, not for want of a slot

@@ -167,6 +167,13 @@ def test_a_fenced_worker_sends_nothing_until_a_new_deal() -> None:
     assert [r.index for r in rows] == [k for k, due_s in enumerate(DUE_S) if due_s >= 0.1]
 
 
+def test_a_worker_that_is_fenced_to_the_end_says_nothing_of_what_others_may_have_sent() -> None:
+    assert Bench(Listed(DUE_S), fence=Fence(heard=0.0, ticked=0.0, up=True)).run() == []
+    asleep = Bench(Listed(DUE_S), fence=Fence(heard=0.0, ticked=-10.0))  # over the whole window
+    asleep.start -= 10
+    assert asleep.run() == []
+
+
 def test_the_next_turn_of_a_conversation_is_due_after_the_one_before() -> None:
     rows = Bench(Listed([0.0, 0.01], turns=2)).run()
     assert [r.index for r in rows] == [0, 1, 1000, 1001, 2000, 2001]
