@@ -1,5 +1,10 @@
 """The files for Kubernetes fit its schemas, each other, and the options there are."""
 
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +13,11 @@ import pytest
 import yaml
 
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
+from tests.processes import LOCUST, ROOT, Locust, emulator, free_port
+from tests.webui import ask, wait_for
 
-FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"
+PAGE = ROOT / "docs" / "kubernetes.md"
+FOLDER = ROOT / "deploy" / "kubernetes"
 OF_LOCUST = {"LOCUST_HOST", "LOCUST_EXPECT_WORKERS", "LOCUST_RUN_TIME"}
 Thing = dict[str, Any]
 
@@ -65,3 +73,71 @@ def test_a_container_may_do_little_and_has_its_key_from_the_secret(
     source = key["valueFrom"]["secretKeyRef"]
     assert source["name"] == secret["metadata"]["name"]
     assert secret["stringData"][source["key"]] == "", "no key belongs into a repository"
+
+
+@pytest.fixture(scope="module")
+def locust_test() -> Thing:
+    """The LocustTest that the page shows."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return yaml.safe_load(block)["spec"]  # type: ignore[no-any-return]
+
+
+def test_the_pages_locust_test_names_options_there_are(locust_test: Thing) -> None:
+    names = {e["name"] for e in locust_test["env"]["variables"]} - {"OPENAI_API_KEY"}
+    assert names <= {f"LOCUST_{dest(name).upper()}" for name in OPTIONS} | OF_LOCUST
+
+
+@contextmanager
+def started_by_an_operator(
+    master: list[str], worker: list[str], run_dir: Path, **env: str
+) -> Iterator[Locust]:
+    """A master and two workers, with the arguments that an operator gives to the image."""
+    port = str(free_port())
+    leader = Locust(
+        *master,
+        run_dir=run_dir,
+        env={"LOCUST_MASTER_BIND_HOST": "127.0.0.1", "LOCUST_MASTER_BIND_PORT": port, **env},
+    )
+    quiet = subprocess.DEVNULL
+    command = [*LOCUST, *worker, "--master-host", "127.0.0.1", "--master-port", port]
+    workers = [
+        subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **env}, stdin=quiet, stdout=quiet, stderr=quiet
+        )
+        for _ in range(2)
+    ]
+    try:
+        yield leader
+    finally:
+        for process in workers:
+            process.wait(timeout=20)
+
+
+@pytest.mark.process
+def test_the_arguments_of_the_operators_lead_to_a_verdict(
+    locust_test: Thing, tmp_path: Path
+) -> None:
+    """As their sources put them together: internal/resources/command.go, locust_operator/objects.py."""
+    web = {"LOCUST_WEB_HOST": "127.0.0.1", "LOCUST_WEB_PORT": str(free_port())}
+    load = {"LOCUST_WORKLOAD": "azure_conv_2023", "LOCUST_RATE": "20", "LOCUST_RUN_TIME": "3s"}
+    seconds = str(locust_test["master"]["autoquit"]["timeout"])
+    seed, worker_seed = (locust_test[k]["command"].split() for k in ("master", "worker"))
+    managed = ["--master", "--expect-workers=2", "--autostart", "--autoquit", seconds]
+    managed += ["--enable-rebalancing", "--only-summary"]
+    with emulator() as cluster:
+        env = {"LOCUST_HOST": cluster.url, **load, **web}
+        with started_by_an_operator(
+            [*seed, *managed], [*worker_seed, "--worker"], tmp_path / "a", **env
+        ) as leader:
+            finished = leader.finish(60)
+        assert finished.code == finished.run["exit_code"] == 20  # three seconds prove nothing
+        args = ["--autostart", "--expect-workers", "2"]
+        with started_by_an_operator(
+            ["--master", *args], ["--worker", *args], tmp_path / "b", **env
+        ) as leader:
+            leader.wait_for("Files: ", 60)
+            url = f"http://127.0.0.1:{web['LOCUST_WEB_PORT']}"
+            wait_for(url)
+            assert ask(url, "/capacity/data")["conclusion"]["exit_code"] == 20
+            leader.process.terminate()
+            assert leader.finish(60).run["workers"] == 2
