@@ -14,17 +14,13 @@ import time
 from pathlib import Path
 
 from benchmarks.backpressure import rss_mb
-from tests.processes import ROOT, emulator, free_port
+from tests.processes import emulator, free_port, unheard
 
 CLUSTER = (
     *("--prefill", "6", "--decode", "4", "--max-running-requests", "256"),
     *("--prefill-ms", "2,0.01,0"),
 )
-WORKER_MB, MASTER_MB, ROW_B = (
-    5.0,
-    5.0,
-    100.0,
-)  # allowed growth: a worker's, the master's, per request
+WORKER_MB, MASTER_MB, ROW_B = 5.0, 5.0, 100.0  # allowed: a worker's, the master's, per request
 LOCUST = (sys.executable, "-m", "locust", "-f", "locustfile.py", "--loglevel", "WARNING")
 Sample = dict[str, tuple[float, int]]  # by process: resident MB, open file descriptors
 
@@ -48,11 +44,7 @@ def soak(rate: int, window_s: int, settle_s: int) -> bool:
             "worker 1": [*LOCUST, *follow],
             "worker 2": [*LOCUST, *follow],
         }
-        quiet = subprocess.DEVNULL
-        processes = {
-            name: subprocess.Popen(command, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet)
-            for name, command in commands.items()
-        }
+        processes = {name: unheard(command) for name, command in commands.items()}
         try:
             samples = _watch(processes, window_s, settle_s)
             processes["master"].wait(timeout=120)

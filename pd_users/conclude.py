@@ -20,6 +20,7 @@ from pd_users import VERSION
 from pd_users.accounting import account
 from pd_users.cures import cures_for, evidence_of, pages_for, tpot_jitter
 from pd_users.endpoint import shown_url
+from pd_users.metrics import Collector
 from pd_users.prepare import Prepared
 from pd_users.records import LOST, OK
 from pd_users.run import Run
@@ -169,10 +170,10 @@ def context_of(
             "p90": gaps.quantile_ms(0.9),
             "p99": gaps.quantile_ms(0.99),
             "n": gaps.count,
-            "tokens_per_chunk": _tokens_per_chunk(run),
+            "tokens_per_chunk": _tokens_per_chunk(run.collector),
         },
         server=prepared.scraper.summary(run.start_clock_s + warmup_s, run.start_clock_s + end_s),
-        notes=[*prepared.notes, *run.notes, *_sampled(run)],
+        notes=[*prepared.notes, *run.notes, *_sampled(run.collector)],
     )
 
 
@@ -188,22 +189,18 @@ def _class_slo(spec: RunSpec, prepared: Prepared) -> dict[str, Slo]:
     }
 
 
-def _tokens_per_chunk(run: Run) -> float | None:
+def _tokens_per_chunk(collector: Collector) -> float | None:
     """Over 1.05, a server merges tokens, and the gaps are per chunk."""
-    rows = run.collector.columns()
-    ok = rows["outcome"] == OK
-    events = run.collector.gaps.count * run.collector.sampled_share + int(ok.sum())
-    return round(float(rows["output_tokens"][ok].sum()) / events, 3) if events else None
+    events = collector.gaps.count + collector.outcomes[OK]
+    return round(collector.ok_tokens / events, 3) if events else None
 
 
-def _sampled(run: Run) -> list[str]:
-    share = run.collector.sampled_share
-    if share == 1:
+def _sampled(collector: Collector) -> list[str]:
+    if collector.sampled_share == 1:
         return []
-    kept = len(run.collector.columns()["index"])
-    ttft_ms, tpot_ms = run.collector.ttft.quantile_ms(0.99), run.collector.tpot.quantile_ms(0.99)
+    ttft_ms, tpot_ms = collector.ttft.quantile_ms(0.99), collector.tpot.quantile_ms(0.99)
     return [
-        f"{kept} of {run.collector.reported} records were kept, a uniform sample; counts are exact. "
+        f"{collector.kept} of {collector.reported} records were kept, a uniform sample; counts are exact. "
         f"Of all successes, within 0.25 %: TTFT P99 {ttft_ms} ms, TPOT P99 {tpot_ms} ms."
     ]
 

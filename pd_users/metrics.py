@@ -98,7 +98,7 @@ class Collector:
         # By number: has it been reported? Later turns of conversations have numbers from 2^32 on,
         # so there is one row of flags for each multiple of 2^32.
         self._seen: dict[int, NDArray[np.bool_]] = {}
-        self._kept = 0
+        self.kept = 0  # rows; settled by ``columns``
         self.gaps = GapSketch()
         self.ttft = GapSketch()  # of all successes, also where the records are a sample
         self.tpot = GapSketch()
@@ -106,6 +106,7 @@ class Collector:
         self.reported = 0  # rows, without the duplicates
         self.duplicates = 0
         self.outcomes: Counter[str] = Counter()
+        self.ok_tokens = 0  # output tokens of all successes
         self._shared = np.zeros(2, np.int64)
 
     def add(self, report: dict[str, Any]) -> wire.Columns:
@@ -140,6 +141,7 @@ class Collector:
     def _sketch(self, batch: wire.Columns) -> None:
         self.lag.add_s(batch["sent_s"] - batch["due_s"])
         ok = _rows(batch, batch["outcome"] == OK)
+        self.ok_tokens += int(ok["output_tokens"].sum())
         self.ttft.add_s(ok["first_token_s"] - ok["due_s"])
         spread = ok["output_tokens"] - ok["n_first"]
         span_s = (ok["last_token_s"] - ok["first_token_s"])[spread > 0]
@@ -152,14 +154,14 @@ class Collector:
         would hold the event loop for so long that workers believe the master gone.
         """
         self._parts.append(self._thin(part))
-        self._kept += self._parts[-1].n
+        self.kept += self._parts[-1].n
         for _ in range(min(THIN_PARTS, len(self._parts))):
             if self._parts[0].share == self._share:
                 break
             old = self._parts.popleft()
             self._parts.append(self._thin(old))
-            self._kept += self._parts[-1].n - old.n
-        if self._kept > self._limit and self._parts[0].share == self._share:
+            self.kept += self._parts[-1].n - old.n
+        if self.kept > self._limit and self._parts[0].share == self._share:
             self._share /= 2
 
     def _thin(self, part: "_Part") -> "_Part":
@@ -195,7 +197,7 @@ class Collector:
     def columns(self) -> wire.Columns:
         """The rows that are kept, unpacked anew at each call."""
         parts = [self._thin(part) for part in self._parts]
-        self._parts, self._kept = deque(parts), sum(part.n for part in parts)
+        self._parts, self.kept = deque(parts), sum(part.n for part in parts)
         return wire.concatenate([wire.unpack(part.blob) for part in parts])
 
 

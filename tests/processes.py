@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -132,6 +132,19 @@ def own_master_port() -> dict[str, str]:
     """A master of a test keeps off Locust's usual port, which may be taken."""
     port = str(free_port())
     return {"LOCUST_MASTER_BIND_PORT": port, "LOCUST_MASTER_NODE_PORT": port}
+
+
+def unheard(command: Sequence[str], env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
+    """A process whose output nobody reads; ``env`` comes on top of ours."""
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+    )
 
 
 class Locust:

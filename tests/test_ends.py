@@ -16,12 +16,12 @@ import pytest
 
 from tests.processes import (
     LOCUST,
-    ROOT,
     Emulator,
     Finished,
     Locust,
     emulator,
     free_port,
+    unheard,
     wait_until,
 )
 from tests.test_run import assert_adds_up
@@ -35,8 +35,7 @@ FAST = (
     *("--max-running-requests", "256"),
 )
 ROWS = ("local", "processes", "master", "web")
-GROUP = ("SIGINT group", "SIGTERM group", "SIGINT twice")
-SIGNALS = ("SIGINT", "SIGTERM", *GROUP)
+SIGNALS = ("SIGINT", "SIGTERM", "SIGINT group", "SIGTERM group", "SIGINT twice")
 COLUMNS = (
     *("duration", "autoquit", "web stop", *SIGNALS),
     *("worker SIGKILL", "worker SIGSTOP 2 s", "worker SIGSTOP 5 s", "worker SIGSTOP 7 s"),
@@ -115,11 +114,7 @@ def start(row: str, column: str, cluster: Emulator, folder: Path) -> Running:
         how += ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port]
         how += ["--expect-workers", "3"]
         one = [*LOCUST, "--worker", "--master-host", "127.0.0.1", "--master-port", port]
-        quiet = subprocess.DEVNULL
-        started = [
-            subprocess.Popen(one, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet)
-            for _ in range(3)
-        ]
+        started = [unheard(one) for _ in range(3)]
     runs, spare = folder / "runs", folder / "spare"
     runs.mkdir()
     spare.mkdir()
@@ -143,7 +138,7 @@ def start(row: str, column: str, cluster: Emulator, folder: Path) -> Running:
     return running
 
 
-def happen(column: str, row: str, running: Running, cluster: Emulator) -> None:
+def happen(column: str, running: Running, cluster: Emulator) -> None:
     """What the column says."""
     if column == "web stop":
         ask(running.url, "/stop", b"")
@@ -176,7 +171,7 @@ def test_every_due_arrival_is_accounted_for(
     if column == "disk full":
         need_mounts(tmp_path)
     running = start(row, column, cluster, tmp_path)
-    happen(column, row, running, cluster)
+    happen(column, running, cluster)
     finished = running.end()
     if column == "disk full":
         assert "No space left on device" in finished.output

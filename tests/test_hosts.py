@@ -3,7 +3,6 @@
 The second worker's monotonic clock is 5000 s ahead, as another machine's may be.
 """
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts import Host, Target, hosts, missing, target
-from tests.processes import LOCUST, ROOT, Finished, Locust
+from tests.processes import LOCUST, Finished, Locust, unheard
 from tests.test_run import assert_adds_up
 
 pytestmark = pytest.mark.process
@@ -44,31 +43,15 @@ class Run:
         self._window_s = window_s
         self._emulated = emulated
         self._master = Locust(
-            *(
-                "--headless",
-                "-H",
-                emulated.url,
-                *LOAD,
-                "-t",
-                str(window_s),
-                "--drain-timeout",
-                "10",
-            ),
-            *("--master", "--expect-workers", "2"),
+            *("--headless", "-H", emulated.url, *LOAD, "-t", str(window_s)),
+            *("--drain-timeout", "10", "--master", "--expect-workers", "2"),
             run_dir=folder / "runs",
             env={"LOCUST_MASTER_BIND_PORT": "5557"},
             inside=lan["master"].inside(),
         )
         command = [*LOCUST, "--worker", "--master-host", lan["master"].address]
-        quiet = subprocess.DEVNULL
         self._workers = [
-            subprocess.Popen(
-                [*lan[name].inside(ahead, folder / name), *command],
-                cwd=ROOT,
-                stdin=quiet,
-                stdout=quiet,
-                stderr=quiet,
-            )
+            unheard([*lan[name].inside(ahead, folder / name), *command])
             for name, ahead in (("one", 0), ("two", 5000))
         ]
 

@@ -1,8 +1,6 @@
 """The files for Kubernetes fit its schemas, each other, and the options there are."""
 
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 import yaml
 
 from pd_users.options import FLAGS, LISTS, OPTIONS, dest
-from tests.processes import LOCUST, ROOT, Locust, emulator, free_port
+from tests.processes import LOCUST, ROOT, Locust, emulator, free_port, unheard
 from tests.webui import ask, wait_for
 
 PAGE = ROOT / "docs" / "kubernetes.md"
@@ -98,14 +96,8 @@ def started_by_an_operator(
         run_dir=run_dir,
         env={"LOCUST_MASTER_BIND_HOST": "127.0.0.1", "LOCUST_MASTER_BIND_PORT": port, **env},
     )
-    quiet = subprocess.DEVNULL
     command = [*LOCUST, *worker, "--master-host", "127.0.0.1", "--master-port", port]
-    workers = [
-        subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **env}, stdin=quiet, stdout=quiet, stderr=quiet
-        )
-        for _ in range(2)
-    ]
+    workers = [unheard(command, env) for _ in range(2)]
     try:
         yield leader
     finally:

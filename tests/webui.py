@@ -1,23 +1,25 @@
 """Locust's web UI, asked as its page asks it."""
 
 import json
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any
 
+from tests.processes import wait_until
+
 
 def wait_for(url: str) -> None:
-    """Until something answers there; asked again twenty times a second, for 20 s."""
-    pause = threading.Event()
-    for _ in range(400):
+    """Until something answers there."""
+
+    def answers() -> bool:
         try:
             urllib.request.urlopen(url, timeout=5).close()
-            return
         except urllib.error.URLError:
-            pause.wait(0.05)
-    raise AssertionError(f"nothing answers on {url}")
+            return False
+        return True
+
+    wait_until(answers, 20)
 
 
 def swarm(url: str, **form: str) -> dict[str, Any]:
