@@ -18,6 +18,7 @@ import orjson
 from pd_users.client import Client
 from pd_users.endpoint import parse_base_url, shown_url
 from pd_users.errors import TargetError
+from pd_users.series import Series
 from pd_users.signals import Reading, read_page
 from pd_users.timeouts import Timeouts
 
@@ -25,7 +26,7 @@ POLL_S = 1.0
 LIMITS = Timeouts(connect_s=2, first_byte_s=2, between_bytes_s=2, total_s=3)
 INFO_PATHS = ("/server_info", "/get_server_info")  # SGLang's cap stands here, not in /metrics
 
-Series = list[tuple[float, Reading]]  # one instance: monotonic seconds and what it said
+Polls = list[tuple[float, Reading]]  # of one instance: monotonic seconds and what it said
 
 
 @dataclass
@@ -152,7 +153,7 @@ def poll(page: Page, client: PageClient) -> None:
     if not mine:
         page.says_role = readings[0].role
     for reading in mine or readings:
-        page.series.setdefault(reading.instance, []).append((now, reading))
+        page.series.setdefault(reading.instance, Series()).append(now, reading)
     if page.polls - page.errors == 1 and page.role == "decode" and "cap" not in readings[0].gauges:
         page.cap = client.cap()
 
@@ -174,8 +175,8 @@ def notes(pages: Sequence[Page]) -> list[str]:
 def summarise(page: Page, since_s: float, until_s: float) -> list[dict[str, Any]]:
     """One entry for each instance on a page. Pure."""
     entries = []
-    for instance, whole in sorted(page.series.items()) or [("", [])]:
-        series = [(t, r) for t, r in whole if since_s <= t <= until_s]
+    for instance, whole in sorted(page.series.items()) or [("", Series())]:
+        series = whole.between(since_s, until_s)
         entry: dict[str, Any] = {
             "url": shown_url(page.url),
             "instance": instance,
@@ -191,7 +192,7 @@ def summarise(page: Page, since_s: float, until_s: float) -> list[dict[str, Any]
     return entries
 
 
-def gauge_figures(series: Series) -> dict[str, float]:
+def gauge_figures(series: Polls) -> dict[str, float]:
     """Mean, maximum and 99th percentile (nearest rank) of each gauge over the polls."""
     out: dict[str, float] = {}
     for name in sorted({name for _, reading in series for name in reading.gauges}):
@@ -205,7 +206,7 @@ def gauge_figures(series: Series) -> dict[str, float]:
     return out
 
 
-def gains(series: Series) -> dict[str, float]:
+def gains(series: Polls) -> dict[str, float]:
     """What counters and histograms gained from the first poll to the last."""
     (start_s, first), (end_s, last) = series[0], series[-1]
     gained = {

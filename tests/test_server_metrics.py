@@ -1,5 +1,6 @@
 """/metrics of every engine, in one set of words; and what is made of them over a run."""
 
+import pickle
 from itertools import pairwise
 
 import gevent
@@ -12,6 +13,7 @@ from pd_users.client import Client
 from pd_users.errors import TargetError
 from pd_users.instances import find_instances, read_dynamo, read_workers
 from pd_users.metric_names import COUNTERS, GAUGES, HISTOGRAMS
+from pd_users.series import PACK, Series
 from pd_users.server_metrics import (
     Page,
     PageClient,
@@ -221,10 +223,10 @@ def test_a_histograms_quantile_lies_in_the_bucket_of_the_true_one(
     assert low <= gained.quantile(0.99) <= high
 
 
-def series(*texts: str, step_s: float = 1.0) -> Page:
+def page_saying(*texts: str, step_s: float = 1.0) -> Page:
     page = Page("prefill", "http://p/metrics")
     for k, text in enumerate(texts):
-        page.series.setdefault("", []).append((k * step_s, read_page(text)[0]))
+        page.series.setdefault("", Series()).append(k * step_s, read_page(text)[0])
     return page
 
 
@@ -246,7 +248,7 @@ def test_the_summary_has_levels_and_gains() -> None:
             '_count{engine_type="prefill",tp_rank="0"} 110.0',
         )
     )
-    (entry,) = summarise(series(SGLANG_P, later, step_s=2.0), -1, 10)
+    (entry,) = summarise(page_saying(SGLANG_P, later, step_s=2.0), -1, 10)
     assert entry["queued_mean"] == entry["queued_max"] == entry["queued_p99"] == 5
     assert entry["hit_rate"] == pytest.approx(0.4)
     assert entry["busy_share"] == pytest.approx(0.75)
@@ -256,8 +258,21 @@ def test_the_summary_has_levels_and_gains() -> None:
 
 def test_only_polls_in_the_window_count() -> None:
     idle = SGLANG_P.replace("} 5.0", "} 0.0")
-    (entry,) = summarise(series(SGLANG_P, idle, idle), 0.5, 9)
+    (entry,) = summarise(page_saying(SGLANG_P, idle, idle), 0.5, 9)
     assert (entry["polls"], entry["queued_max"]) == (2, 0)
+
+
+def test_a_long_series_has_every_poll_in_a_tenth_of_the_room() -> None:
+    texts = [SGLANG_P.replace("} 200.0", f"}} {200 + 37 * k}.0") for k in range(5 * PACK + 7)]
+    polls = [(float(k), read_page(text)[0]) for k, text in enumerate(texts)]
+    series = Series()
+    for at_s, reading in polls:
+        series.append(at_s, reading)
+    assert list(series) == polls
+    assert series.between(PACK - 2, PACK + 3) == polls[PACK - 2 : PACK + 4]
+    whole = sum(len(pickle.dumps(poll)) for poll in polls[: 5 * PACK])
+    recent = sum(len(pickle.dumps(poll)) for poll in polls[5 * PACK :])
+    assert len(pickle.dumps(series)) - recent < whole / 10
 
 
 def test_a_page_that_never_answered_is_an_entry_without_figures() -> None:
