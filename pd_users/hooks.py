@@ -88,6 +88,7 @@ def _init_leader(environment: Environment) -> None:
         Worker(environment)  # a local run is its own worker
     environment.events.test_start.add_listener(lifecycle.on_test_start)
     environment.events.test_stopping.add_listener(lifecycle.on_test_stopping)
+    environment.events.test_stop.add_listener(lifecycle.on_test_stop)
     environment.events.quitting.add_listener(lifecycle.on_quitting)
     environment.events.quit.add_listener(lifecycle.on_quit)
     gevent.signal_handler(signal.SIGINT, lifecycle.on_sigint)

@@ -176,21 +176,33 @@ class Lifecycle:
         self.end_of_window()
 
     def end_of_window(self) -> None:
-        """Stop as Locust's own time limit does: headless quits, the web UI stays or autoquits."""
-        runner = self._runner
+        """Stop as Locust's own time limit does; ``on_test_stop`` does the rest."""
         if self.headless:
-            runner.quit()
-            return
-        runner.stop()
-        if self.options.autostart and self.options.autoquit != -1:
-            gevent.sleep(self.options.autoquit)
-            runner.quit()
-            if self.environment.web_ui is not None:
-                self.environment.web_ui.stop()
+            self._runner.quit()  # spares the wait until every worker has stopped its idle users
+        else:
+            self._runner.stop()
 
     def on_test_stopping(self, **_kw: Any) -> None:
         """Whoever stops the run: drain and conclude before Locust kills anything."""
         self.finish()
+
+    def on_test_stop(self, **_kw: Any) -> None:
+        """The run is over, whoever stopped it: when its last worker is lost, Locust only stops it."""
+        if self._leaves:
+            gevent.spawn(self._leave)
+
+    @property
+    def _leaves(self) -> bool:
+        """Whether the process ends after its run."""
+        autoquit = self.options.autostart and self.options.autoquit != -1
+        return self.headless or bool(autoquit)
+
+    def _leave(self) -> None:
+        if not self.headless:
+            gevent.sleep(self.options.autoquit)
+        self._runner.quit()
+        if self.environment.web_ui is not None:
+            self.environment.web_ui.stop()
 
     def finish(self, partial_reason: str = "") -> None:
         """Drain and conclude the run that is on, once; later callers wait for the first."""
@@ -227,12 +239,10 @@ class Lifecycle:
         if self._progress is not None:
             self._progress.close()
         self.conclusion = conclude(run, prepared)
-        autoquit = self.options.autostart and self.options.autoquit != -1
-        if self.headless or autoquit:
-            self.environment.process_exit_code = self.conclusion.exit_code
+        leaves = self._leaves
+        self.environment.process_exit_code = self.conclusion.exit_code if leaves else 0
         if not self.headless:
             self.conclusion.show()
-            self.environment.process_exit_code = self.conclusion.exit_code if autoquit else 0
 
     def _stop_emulator(self) -> None:
         if self._emulator is not None:
