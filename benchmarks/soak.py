@@ -1,7 +1,7 @@
 """Does anything grow? ``python -m benchmarks.soak`` (``make bench-soak``): 20 minutes at 100 req/s.
 
-A master and two workers against the emulator; memory and file descriptors of each, from the end of
-the second minute to the end of the window.
+A master and two workers against the emulator, lengths that vary at a steady rate; memory and file
+descriptors of each, from the end of the second minute to the end of the window.
 """
 
 import argparse
@@ -20,6 +20,8 @@ CLUSTER = (
     *("--prefill", "6", "--decode", "4", "--max-running-requests", "256"),
     *("--prefill-ms", "2,0.01,0"),
 )
+# A course of the rate would end in a higher peak of requests in flight, and not tell a leak from it.
+WORKLOAD = "N(2000,1000)/(40,20)"
 WORKER_MB, MASTER_MB, ROW_B = 5.0, 5.0, 100.0  # allowed: a worker's, the master's, per request
 LOCUST = (sys.executable, "-m", "locust", "-f", "locustfile.py", "--loglevel", "WARNING")
 Sample = dict[str, tuple[float, int]]  # by process: resident MB, open file descriptors
@@ -35,7 +37,7 @@ def soak(rate: int, window_s: int, settle_s: int) -> bool:
     """Run, print what grew, and say whether it is within the limits."""
     with tempfile.TemporaryDirectory() as folder, emulator(*CLUSTER) as target:
         port = str(free_port())
-        load = ("-H", target.url, "--workload", "azure_code_2023", "--rate", str(rate))
+        load = ("-H", target.url, "--workload", WORKLOAD, "--rate", str(rate))
         lead = ("--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port)
         follow = ("--worker", "--master-host", "127.0.0.1", "--master-port", port)
         master = [*LOCUST, "--headless", *lead, "--expect-workers", "2", *load]

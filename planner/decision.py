@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.attribution import Picture, picture
+from planner.change import Change, as_size
 from planner.config import Plan
 from planner.history import did_not_hold, held
 from planner.measure import judged
@@ -17,7 +18,7 @@ from planner.measurement import Measurement, Size, Spread
 from planner.models import Layout
 from planner.predict import headroom_rps
 from planner.records import Records
-from planner.rules import Change, as_size, change
+from planner.rules import change
 from planner.smaller import back_to, spare
 from planner.validity import FAIL, UNCLEAR, Check, check_limit, not_sure, too_little, unfit
 from planner.verdict import EXIT_CODES, Decision, Proposal, decided, shown

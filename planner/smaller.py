@@ -7,12 +7,12 @@ what held before.
 from dataclasses import replace
 
 from planner.attribution import Picture
+from planner.change import Change
 from planner.config import Plan
 from planner.history import held
 from planner.measurement import Measurement, Size
 from planner.models import Layout
 from planner.predict import NEAR_SLO, beside, better_decode, smallest_prefill
-from planner.rules import Change
 from planner.verdict import shown
 
 SPARE_TTFT, SPARE_TPOT = 0.92, 0.985  # of the SLOs

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from planner.change import Change
 from planner.config import Plan
 from planner.decision import decide
 from planner.history import did_not_hold, entry, held
 from planner.measurement import Size
 from planner.models import Layout
-from planner.rules import Change
 from planner.smaller import back_to
 from planner.verdict import decided
 from tests.made import measured, records

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.length_sections import scenario
 from workloads.lengths import (
     Empirical,
     Fixed,
@@ -19,8 +18,9 @@ from workloads.lengths import (
     Quantiles,
     Uniform,
     Weibull,
-    correlated,
 )
+from workloads.ranks import correlated
+from workloads.scenario import scenario
 
 N = 40_000
 KINDS: list[Lengths] = [

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import FOLLOW_UP, Arrival, Floats, Ints, Segment
 from workloads.draws import ANSWERS, INPUTS, NEWS, OUTPUTS, POOLS, THINKING, TURNS, hashed, one
-from workloads.lengths import Lengths, correlated
+from workloads.lengths import Lengths
+from workloads.ranks import correlated
 
 ENTRY = 2**32  # keys of pools: the class's place times this, plus the entry
 Uniform = Callable[[int], Floats]  # the uniform numbers for a purpose

@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workloads.length_sections import LengthsSection, Number, Section, Share, Whole, scenario
+from workloads.length_sections import LengthsSection, Number, Section, Share, Whole
+from workloads.scenario import scenario
 
 
 class StageSection(Section):

@@ -19,7 +19,6 @@ from workloads.arrivals import Schedule, Source
 from workloads.classes import Pool, RequestClass, Talk
 from workloads.closed_loop import ClosedLoop
 from workloads.errors import ConfigError
-from workloads.length_sections import scenario
 from workloads.lengths import Fixed, Lengths
 from workloads.open_loop import OpenLoop
 from workloads.processes import (
@@ -33,6 +32,7 @@ from workloads.processes import (
     Poisson,
     Stages,
 )
+from workloads.scenario import scenario
 from workloads.sections import (
     ArrivalsSection,
     ClassSection,
